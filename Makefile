@@ -1,0 +1,42 @@
+# Everything a newcomer needs: `make demo` and `make test`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test test-fast lint format protos protos-check clean
+
+# setup is a no-op until pyproject.toml or the set-up script changes.
+setup: $(VENV)/.setup-done
+
+$(VENV)/.setup-done: pyproject.toml deploy/setup.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) bash deploy/setup.sh
+	touch $@
+
+demo: setup
+	$(BIN)/trimtab demo $(DEMO_ARGS)
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+test-fast: setup
+	$(BIN)/python -m pytest -m "not system"
+
+lint: setup protos-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+protos: setup
+	$(BIN)/python -m protos.generate
+
+# The committed stubs are those that the protos give.
+protos-check: setup
+	$(BIN)/python -m protos.check
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

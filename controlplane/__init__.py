@@ -1,0 +1,1 @@
+"""The control plane: Prometheus window in, weight snapshot out, every tick."""

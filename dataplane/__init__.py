@@ -1,0 +1,1 @@
+"""The vLLM scheduler plugin: applies weight snapshots inside the engine."""

@@ -1,0 +1,1 @@
+"""What a model is: window, features, rule, network, bundle, registry."""

@@ -1,0 +1,1 @@
+"""Trimtab's protocol buffers and their committed stubs."""

@@ -1,0 +1,1 @@
+"""Retraining: metric history in, a registered challenger out."""
