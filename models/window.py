@@ -62,4 +62,5 @@ class Window:
     @property
     def steps(self) -> int:
         """Number of steps T."""
-        return next(iter(self.signals.values())).shape[1]
+        steps: int = next(iter(self.signals.values())).shape[1]
+        return steps
