@@ -23,7 +23,7 @@ TRAFFIC: Mapping[str, TrafficClass] = {
 BLOCKS = 4
 _STEADY_LOAD = 0.7
 _BURST_LOAD = 1.5
-_BURST_STRETCH = (0.2, 0.5)
+_BURST_STRETCH = (0.15, 0.55)
 
 
 @dataclass(frozen=True, slots=True)

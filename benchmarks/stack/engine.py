@@ -26,14 +26,14 @@ _SCHEDULER_ARGS: Mapping[Scheduler, tuple[str, ...]] = {
 class EngineSize:
     """Size of the model and of the engine's step.
 
-    The default queues at a few requests/s on one CPU core, as a real server does
-    at its own scale: about 2,000 prefill tokens/s.
+    The default queues at about ten short requests/s on one CPU core, as a real
+    server does at its own scale.
     """
 
-    hidden: int = 512
-    layers: int = 8
-    heads: int = 8
-    kv_heads: int = 4
+    hidden: int = 384
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 2
     max_model_len: int = 4096
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
