@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.demo.scenario import CLASSES
 from benchmarks.stack.controlplane import ControlPlane
-from benchmarks.stack.engine import VllmEngine
+from benchmarks.stack.engine import EngineSize, VllmEngine
 from benchmarks.stack.process import free_port
 from benchmarks.stack.prometheus import PrometheusServer
 
@@ -32,7 +32,14 @@ class Parts:
 
 
 @contextmanager
-def running_parts(folder: Path, mlruns: Path) -> Iterator[Parts]:
+def running_parts(
+    folder: Path,
+    mlruns: Path,
+    *,
+    size: EngineSize | None = None,
+    tick_s: float = 5.0,
+    ttl_s: float = 30.0,
+) -> Iterator[Parts]:
     """Start all parts, and end every one of them on the way out.
 
     Raises:
@@ -40,7 +47,7 @@ def running_parts(folder: Path, mlruns: Path) -> Iterator[Parts]:
     """
     port = free_port()
     with ExitStack() as stack:
-        engine = VllmEngine(folder / "engine", control_plane=f"127.0.0.1:{port}")
+        engine = VllmEngine(folder / "engine", control_plane=f"127.0.0.1:{port}", size=size)
         stack.enter_context(engine.child)
         prometheus = PrometheusServer(folder / "prometheus", [engine.address])
         stack.enter_context(prometheus.child)
@@ -50,6 +57,8 @@ def running_parts(folder: Path, mlruns: Path) -> Iterator[Parts]:
             classes=CLASSES,
             mlruns=mlruns,
             port=port,
+            tick_s=tick_s,
+            ttl_s=ttl_s,
         )
         stack.callback(control_plane.stop)
         yield Parts(engine, prometheus, control_plane)
