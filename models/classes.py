@@ -61,4 +61,6 @@ class TaskClass:
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor of class {self.name!r} must be in [0, 1), got {self.floor}")
         if self.max_wait_s is not None and not self.max_wait_s > 0:
-            raise ValueError(f"max_wait_s of class {self.name!r} must be positive, got {self.max_wait_s}")
+            raise ValueError(
+                f"max_wait_s of class {self.name!r} must be positive, got {self.max_wait_s}"
+            )
