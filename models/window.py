@@ -3,7 +3,7 @@
 Shapes: C classes, T steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,3 +64,27 @@ class Window:
         """Number of steps T."""
         steps: int = next(iter(self.signals.values())).shape[1]
         return steps
+
+    def between(self, first: int, stop: int) -> "Window":
+        """The window of the steps ``first`` to ``stop - 1``."""
+        return Window(
+            end_unix_s=self.end_unix_s - (self.steps - stop) * self.step_s,
+            step_s=self.step_s,
+            task_classes=self.task_classes,
+            signals={signal: values[:, first:stop] for signal, values in self.signals.items()},
+        )
+
+    def require_classes(self, names: Sequence[str]) -> None:
+        """Refuse a descriptor list that is not this window's, row by row.
+
+        Raises:
+            ValueError: names or their order differ.
+        """
+        if tuple(names) != self.task_classes:
+            raise ValueError(f"the window holds {self.task_classes}, not {tuple(names)}")
+
+
+def known(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where a signal was measured. All signals are finite and >= 0 when they were."""
+    measured: NDArray[np.bool_] = np.isfinite(values) & (values >= 0)
+    return measured

@@ -1,0 +1,48 @@
+"""What can go wrong with a model.
+
+ModelError
+├── RegistryUnavailable   the store does not answer, or answers nonsense
+├── UnknownVersion        no such version
+├── SchemaMismatch        made for other features or another network
+└── CorruptBundle         its files are missing, changed or not what they say
+"""
+
+
+class ModelError(Exception):
+    """Root of this package's errors."""
+
+
+class RegistryUnavailable(ModelError):  # noqa: N818 - named after the state, as gRPC does
+    """The registry does not answer, or refuses the call."""
+
+
+class UnknownVersion(ModelError):  # noqa: N818 - named after the state
+    """The registry holds no such version.
+
+    Attributes:
+        version: what was asked for.
+    """
+
+    def __init__(self, version: str, *, model_name: str) -> None:
+        """Name version and model."""
+        self.version = version
+        super().__init__(f"model {model_name!r} has no version {version!r}")
+
+
+class SchemaMismatch(ModelError):  # noqa: N818 - named after the state
+    """The bundle was made for other features or another network.
+
+    Attributes:
+        found: the bundle's hash.
+        expected: this process's hash.
+    """
+
+    def __init__(self, *, found: str, expected: str) -> None:
+        """Name both hashes."""
+        self.found = found
+        self.expected = expected
+        super().__init__(f"the bundle has schema {found}, this process needs {expected}")
+
+
+class CorruptBundle(ModelError):  # noqa: N818 - named after the state
+    """The bundle's files are missing, changed, or do not hold a usable network."""
