@@ -10,7 +10,7 @@ class TrainingError(Exception):
     """Root of this package's errors."""
 
 
-class NotEnoughHistory(TrainingError):  # noqa: N818 - named after the state
+class NotEnoughHistory(TrainingError):
     """The history holds too few examples.
 
     Attributes:
@@ -28,5 +28,5 @@ class NotEnoughHistory(TrainingError):  # noqa: N818 - named after the state
         )
 
 
-class FitInterrupted(TrainingError):  # noqa: N818 - named after the state
+class FitInterrupted(TrainingError):
     """Stopped before the first epoch was over: there is nothing to keep."""
