@@ -69,8 +69,8 @@ class Prediction:
 class Bundle:
     """A network, where it comes from, and the schema that it was made for.
 
-    `predict` takes well under a millisecond for a few classes on one thread; how many threads
-    torch may use is for the process to say (``torch.set_num_threads``).
+    How many threads torch may use is for the process to say (``torch.set_num_threads``); one
+    is enough, and more get in the way of the engine on the same machine.
     """
 
     network: ResidualLstm

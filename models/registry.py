@@ -1,0 +1,361 @@
+"""Versioned models in MLflow. The only module that imports MLflow, and only once it is used.
+
+A version is a run of the experiment ``trimtab`` (parameters, metrics, tags) with a model in the
+pt2 format, which anyone can load without Trimtab, and the bundle's own files, which is what
+Trimtab loads. Aliases say what a version is for: ``@champion`` serves, ``@challenger`` was
+trained last, ``@previous`` is the champion to go back to.
+
+All methods block; importing MLflow takes seconds.
+"""
+
+import json
+import logging
+import os
+import sqlite3
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from models.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle
+from models.classes import Slo, TaskClass
+from models.errors import CorruptBundle, RegistryUnavailable, UnknownVersion
+from models.features import FEATURE_NAMES, encode
+from models.versions import (
+    CHALLENGER,
+    CHAMPION,
+    PREVIOUS,
+    ModelVersion,
+    RegistryLocation,
+    RunRecord,
+)
+from models.window import STEP_S, STEPS, Signal, Window
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion as StoredVersion
+    from mlflow.models.model import ModelInfo
+
+__all__ = [
+    "CHALLENGER",
+    "CHAMPION",
+    "EXPERIMENT",
+    "PREVIOUS",
+    "ModelVersion",
+    "Registry",
+    "RegistryLocation",
+    "RunRecord",
+]
+
+EXPERIMENT = "trimtab"
+SCHEMA_TAG = "trimtab.schema_hash"
+
+_SQLITE = "sqlite:///"
+_LOCK_TIMEOUT_S = 120.0
+"""Longer than the first migration of an empty store takes on a slow disk."""
+_FLUENT = threading.Lock()
+"""MLflow's logging functions write to the process's one tracking URI."""
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""MLflow's answers to a version that does not exist, and to one that is no number."""
+
+
+class Registry:
+    """The versions at one location. Safe to use from several threads and processes at once.
+
+    Every method raises `RegistryUnavailable` when the store does not answer or refuses.
+    """
+
+    def __init__(self, location: RegistryLocation) -> None:
+        self._name = location.model_name
+        self._database = _sqlite_path(location.tracking_uri)
+        self._uri = location.tracking_uri
+        self._artifact_root = location.artifact_root
+        if self._database is not None:  # MLflow would read relative paths from where it runs
+            self._uri = f"{_SQLITE}{self._database}"
+            root = self._artifact_root or str(self._database.parent / "artifacts")
+            self._artifact_root = root if "://" in root else Path(root).absolute().as_uri()
+
+    def ensure_first_version(self) -> None:
+        """Give an empty registry the untrained network as version 1 and champion.
+
+        Does nothing when there is any version. Processes that start at once on one SQLite
+        store get one version between them.
+        """
+        with self._exclusive():
+            if not self.versions():
+                self.register(Bundle.untrained(), alias=CHAMPION, run=RunRecord("untrained"))
+
+    def champion_version(self) -> str | None:
+        """The version that ``@champion`` points at; None: there is none. One cheap query."""
+        return self._aliases().get(CHAMPION)
+
+    def versions(self) -> list[ModelVersion]:
+        """All versions, newest first."""
+        aliases = self._aliases()
+        with self._mapped():
+            stored = self._client.search_model_versions(f"name = '{self._name}'")
+            found = [self._model_version(version, aliases) for version in stored]
+        return sorted(found, key=lambda version: int(version.version), reverse=True)
+
+    def load(self, version: str) -> Bundle:
+        """Read a version's bundle.
+
+        Raises:
+            UnknownVersion: there is no such version.
+            SchemaMismatch: it was made for other features or another network.
+            CorruptBundle: its files are missing or changed.
+        """
+        with self._mapped(unknown=version):
+            self._client.get_model_version(self._name, version)
+        with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
+            return Bundle.load(self._download(version, folder))
+
+    def register(self, bundle: Bundle, *, alias: str | None, run: RunRecord) -> str:
+        """Log a run with the bundle's network and register that; returns the new version."""
+        with self._mapped(), _FLUENT:
+            experiment_id = self._experiment_id()
+            mlflow = _mlflow()
+            mlflow.set_tracking_uri(self._uri)
+            mlflow.set_registry_uri(self._uri)
+            with mlflow.start_run(experiment_id=experiment_id, run_name=run.name) as active:
+                mlflow.log_params({**_origin(bundle), **run.params})
+                mlflow.set_tags({SCHEMA_TAG: bundle.schema_hash, **run.tags})
+                for step, metrics in enumerate(run.epochs):
+                    mlflow.log_metrics(dict(metrics), step=step)
+                mlflow.log_metrics(dict(run.metrics))
+                model = _log_model(bundle)
+            version = self._create_version(bundle, model, run_id=active.info.run_id)
+            if alias is not None:
+                self._client.set_registered_model_alias(self._name, alias, version)
+            return version
+
+    def promote(self, version: str, *, actor: str, reason: str) -> None:
+        """Make a version the champion, and the champion ``@previous``.
+
+        The audit trail is written first, so that it lacks no change: the version's tags tell of
+        its last promotion, tags ``promotion.<time>`` of the registered model of all of them.
+
+        Raises:
+            ValueError: actor or reason is empty.
+            UnknownVersion: there is no such version.
+            SchemaMismatch: it could not serve in this process.
+            CorruptBundle: it could not serve at all.
+        """
+        if not (actor.strip() and reason.strip()):
+            raise ValueError("a promotion needs an actor and a reason")
+        with self._exclusive():
+            self.load(version)
+            replaced = self.champion_version()
+            with self._mapped():
+                self._audit(version, replaced=replaced, actor=actor, reason=reason)
+                if replaced is not None and replaced != version:
+                    self._client.set_registered_model_alias(self._name, PREVIOUS, replaced)
+                self._client.set_registered_model_alias(self._name, CHAMPION, version)
+
+    @cached_property
+    def _client(self) -> "MlflowClient":
+        """Connects. An SQLite store is created and migrated by one process at a time."""
+        with self._exclusive(), self._mapped():
+            if self._database is not None:
+                _require_sqlite(self._database)
+            client: MlflowClient = _mlflow().MlflowClient(self._uri, self._uri)
+            client.search_registered_models(max_results=1)  # the registry's tables come last
+            return client
+
+    @cached_property
+    def _lock(self) -> FileLock:
+        return FileLock(f"{self._database}.lock", timeout=_LOCK_TIMEOUT_S)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Hold an SQLite store against other processes; a server keeps its own order."""
+        if self._database is None:
+            yield
+            return
+        with self._mapped():
+            self._database.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _mapped(self, *, unknown: str | None = None) -> Iterator[None]:
+        """Turn what MLflow and what lies below it raise into this package's errors."""
+        exceptions = _mlflow().exceptions
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - comes with MLflow
+
+        try:
+            yield
+        except exceptions.MlflowException as error:
+            if unknown is not None and error.error_code in _ABSENT:
+                raise UnknownVersion(unknown, model_name=self._name) from error
+            raise self._unavailable(error) from error
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> RegistryUnavailable:
+        return RegistryUnavailable(f"model registry {self._uri}: {str(error).splitlines()[0]}")
+
+    def _aliases(self) -> dict[str, str]:
+        """Version by alias; empty while nothing is registered."""
+        with self._mapped():
+            named = self._client.search_registered_models(f"name = '{self._name}'")
+        return {alias: str(version) for model in named for alias, version in model.aliases.items()}
+
+    def _model_version(self, stored: "StoredVersion", aliases: Mapping[str, str]) -> ModelVersion:
+        version = str(stored.version)
+        metrics = self._client.get_run(stored.run_id).data.metrics if stored.run_id else {}
+        return ModelVersion(
+            version=version,
+            aliases=tuple(sorted(name for name, target in aliases.items() if target == version)),
+            created_unix_s=stored.creation_timestamp / 1000,
+            run_id=stored.run_id,
+            metrics=metrics,
+            schema_hash=stored.tags.get(SCHEMA_TAG),
+            tags=stored.tags,
+        )
+
+    def _download(self, version: str, folder: str) -> Path:
+        """Fetch the bundle's files.
+
+        Raises:
+            CorruptBundle: the version has none.
+        """
+        exceptions = _mlflow().exceptions
+        try:
+            return Path(
+                _mlflow().artifacts.download_artifacts(
+                    f"models:/{self._name}/{version}/extra_files",
+                    dst_path=folder,
+                    tracking_uri=self._uri,
+                    registry_uri=self._uri,
+                )
+            )
+        except FileNotFoundError as error:
+            raise CorruptBundle(f"the files of version {version} are gone") from error
+        except (exceptions.MlflowException, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _experiment_id(self) -> str:
+        with self._exclusive():
+            experiment = self._client.get_experiment_by_name(EXPERIMENT)
+            if experiment is not None:
+                return experiment.experiment_id
+            return self._client.create_experiment(EXPERIMENT, artifact_location=self._artifact_root)
+
+    def _create_version(self, bundle: Bundle, model: "ModelInfo", *, run_id: str) -> str:
+        with self._exclusive():
+            if not self._client.search_registered_models(f"name = '{self._name}'"):
+                self._client.create_registered_model(self._name)
+        created = self._client.create_model_version(
+            self._name,
+            source=model.model_uri,
+            run_id=run_id,
+            tags={SCHEMA_TAG: bundle.schema_hash},
+            model_id=model.model_id,
+        )
+        return str(created.version)
+
+    def _audit(self, version: str, *, replaced: str | None, actor: str, reason: str) -> None:
+        now = datetime.now(tz=UTC)  # noqa: TID251 - an audit trail is stamped at the edge
+        entry = {
+            "version": version,
+            "replaced": replaced,
+            "actor": actor,
+            "reason": reason,
+            "at": now.isoformat(timespec="milliseconds"),
+        }
+        key = f"promotion.{now:%Y%m%dT%H%M%S.%fZ}"
+        self._client.set_registered_model_tag(self._name, key, json.dumps(entry))
+        for name in ("actor", "reason", "at"):
+            self._client.set_model_version_tag(
+                self._name, version, f"promotion.{name}", entry[name]
+            )
+
+
+@cache
+def _mlflow() -> ModuleType:
+    """MLflow, imported when first needed and told to be quiet, local and quick to fail."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    import mlflow  # noqa: PLC0415 - takes seconds
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    return mlflow
+
+
+def _sqlite_path(tracking_uri: str) -> Path | None:
+    """The database file of an SQLite store, absolute; None for other stores."""
+    if not tracking_uri.startswith(_SQLITE):
+        return None
+    return Path(tracking_uri.removeprefix(_SQLITE)).absolute()
+
+
+def _require_sqlite(database: Path) -> None:
+    """Fail at once on a file that is no database: MLflow would retry for two minutes.
+
+    Raises:
+        sqlite3.Error: it cannot be opened, or is something else.
+    """
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA schema_version").fetchone()
+
+
+def _origin(bundle: Bundle) -> dict[str, str | int | float]:
+    """The bundle's provenance as parameters, without what is not known."""
+    known = {name: value for name, value in asdict(bundle.provenance).items() if value is not None}
+    return {f"bundle.{name}": value for name, value in known.items()}
+
+
+def _log_model(bundle: Bundle) -> "ModelInfo":
+    """Log the network and the bundle's files to the active run."""
+    import mlflow.pytorch  # noqa: PLC0415 - takes seconds
+    from mlflow.models import ModelSignature  # noqa: PLC0415 - the same
+    from mlflow.types import Schema, TensorSpec  # noqa: PLC0415 - the same
+
+    number = np.dtype(np.float32)
+    signature = ModelSignature(
+        inputs=Schema([TensorSpec(number, (-1, STEPS, len(FEATURE_NAMES)))]),
+        outputs=Schema([TensorSpec(number, (-1, 3))]),
+    )
+    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder, warnings.catch_warnings():
+        # torch warns of nn.LSTM's own cache of its weights; the exported program is right.
+        warnings.filterwarnings("ignore", "The tensor attributes .* were assigned during export")
+        bundle.save(Path(folder))
+        info: ModelInfo = mlflow.pytorch.log_model(
+            bundle.network,
+            name="network",
+            signature=signature,
+            input_example=_example_input(),
+            serialization_format="pt2",
+            extra_files=[str(Path(folder) / name) for name in (MANIFEST_FILE, WEIGHTS_FILE)],
+            pip_requirements=["numpy", "torch"],  # naming them spares MLflow a search
+        )
+        return info
+
+
+def _example_input() -> NDArray[np.float32]:
+    """Two idle classes; torch.export takes an axis of one for a constant."""
+    classes = [TaskClass("vip", Slo(ttft_s=1.0), value=4.0), TaskClass("batch", Slo(ttft_s=30.0))]
+    window = Window(
+        end_unix_s=0.0,
+        step_s=STEP_S,
+        task_classes=tuple(task_class.name for task_class in classes),
+        signals={signal: np.zeros((len(classes), STEPS)) for signal in Signal},
+    )
+    return encode(window, classes)
