@@ -43,9 +43,9 @@ class SystemClock:
 async def ticks(clock: Clock, tick_s: float) -> AsyncIterator[int]:
     """Yield the number of each tick when it is due; number 0 is due at once."""
     start_s = clock.now_s()
-    number = -1
+    number = 0
     while True:
-        elapsed_s = clock.now_s() - start_s
-        number = max(number + 1, math.ceil(elapsed_s / tick_s))
         await clock.sleep_until(start_s + number * tick_s)
         yield number
+        elapsed_s = clock.now_s() - start_s
+        number = max(number + 1, math.ceil(elapsed_s / tick_s))

@@ -156,9 +156,7 @@ class ClassSection(Section):
     late: LatePolicy = Field(
         LatePolicy.SERVE, description="`serve` or `demote` requests already past their SLO"
     )
-    max_wait_s: Seconds | None = Field(
-        None, description="a request that waited longer goes first"
-    )
+    max_wait_s: Seconds | None = Field(None, description="a request that waited longer goes first")
 
 
 class RuleSection(Section):
@@ -279,7 +277,8 @@ def _rules_name_classes(config: Config) -> Iterator[str]:
     known = ", ".join(config.classes)
     for index, rule in enumerate(config.rules):
         if rule.task_class not in config.classes:
-            yield f"rules.{index}.task_class: {rule.task_class!r} is not one of the classes ({known})"
+            key = f"rules.{index}.task_class"
+            yield f"{key}: {rule.task_class!r} is not one of the classes ({known})"
 
 
 def _floors_leave_room(config: Config) -> Iterator[str]:

@@ -1,19 +1,19 @@
 """What can go wrong in the control plane.
 
-    ControlPlaneError
-    |- ConfigError               the configuration is wrong; the message names file and keys
-    |- AddressInUse              another process listens there
-    |- StoreError                the snapshot store can't be read or written
-    |- TelemetryError            there is no usable window
-    |  |- PrometheusUnreachable  no connection, or no answer in time
-    |  |- PrometheusRefused      it answered with an error
-    |  |- MalformedAnswer        it answered with something that is no query result
-    |  |- NoEngineMetrics        it has no metric of any engine
-    |  `- StaleWindow            the newest sample is too old
-    `- ClientError               a call to a control plane failed
-       |- ControlPlaneAway       nothing answers at the address
-       |- NoSuchSnapshot         never published, or past retention
-       `- CallRefused            the control plane turned the call down
+ControlPlaneError
+|- ConfigError               the configuration is wrong; the message names file and keys
+|- AddressInUse              another process listens there
+|- StoreError                the snapshot store can't be read or written
+|- TelemetryError            there is no usable window
+|  |- PrometheusUnreachable  no connection, or no answer in time
+|  |- PrometheusRefused      it answered with an error
+|  |- MalformedAnswer        it answered with something that is no query result
+|  |- NoEngineMetrics        it has no metric of any engine
+|  `- StaleWindow            the newest sample is too old
+`- ClientError               a call to a control plane failed
+   |- ControlPlaneAway       nothing answers at the address
+   |- NoSuchSnapshot         never published, or past retention
+   `- CallRefused            the control plane turned the call down
 """
 
 
@@ -25,7 +25,7 @@ class ConfigError(ControlPlaneError):
     """The configuration is wrong; one line per problem, each with its key."""
 
 
-class AddressInUse(ControlPlaneError):
+class AddressInUse(ControlPlaneError):  # noqa: N818 - named after the state, as gRPC does
     """The address can't be bound.
 
     Attributes:
@@ -45,23 +45,23 @@ class TelemetryError(ControlPlaneError):
     """There is no usable window."""
 
 
-class PrometheusUnreachable(TelemetryError):
+class PrometheusUnreachable(TelemetryError):  # noqa: N818 - named after the state
     """No connection, or no answer in time."""
 
 
-class PrometheusRefused(TelemetryError):
+class PrometheusRefused(TelemetryError):  # noqa: N818 - named after the state
     """Prometheus answered with an error."""
 
 
-class MalformedAnswer(TelemetryError):
+class MalformedAnswer(TelemetryError):  # noqa: N818 - named after the state
     """The answer is no query result."""
 
 
-class NoEngineMetrics(TelemetryError):
+class NoEngineMetrics(TelemetryError):  # noqa: N818 - named after the state
     """Prometheus has no metric of any engine in the range."""
 
 
-class StaleWindow(TelemetryError):
+class StaleWindow(TelemetryError):  # noqa: N818 - named after the state
     """The newest sample is too old to act on.
 
     Attributes:
@@ -70,7 +70,9 @@ class StaleWindow(TelemetryError):
     """
 
     def __init__(self, *, age_s: float, limit_s: float) -> None:
-        super().__init__(f"the newest engine sample is {age_s:.1f} s old, the limit is {limit_s:g} s")
+        super().__init__(
+            f"the newest engine sample is {age_s:.1f} s old, the limit is {limit_s:g} s"
+        )
         self.age_s = age_s
         self.limit_s = limit_s
 
@@ -79,13 +81,13 @@ class ClientError(ControlPlaneError):
     """A call to a control plane failed."""
 
 
-class ControlPlaneAway(ClientError):
+class ControlPlaneAway(ClientError):  # noqa: N818 - named after the state
     """Nothing answers at the address."""
 
 
-class NoSuchSnapshot(ClientError):
+class NoSuchSnapshot(ClientError):  # noqa: N818 - named after the state
     """The version was never published or is past retention."""
 
 
-class CallRefused(ClientError):
+class CallRefused(ClientError):  # noqa: N818 - named after the state
     """The control plane turned the call down."""

@@ -64,8 +64,10 @@ class Forecast:
 
 
 class Forecaster:
-    """Holds the serving champion. `swap` and `forecast` may be called from any thread:
-    a forecast reads the reference once and stays with what it read.
+    """Holds the serving champion.
+
+    `swap` and `forecast` may be called from any thread: a forecast reads the
+    reference once and stays with what it read.
     """
 
     def __init__(self, task_classes: Sequence[TaskClass]) -> None:

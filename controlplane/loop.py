@@ -10,7 +10,7 @@ import structlog
 from controlplane.clock import Clock, ticks
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
-from controlplane.guardrails import Guarded, Shares, floor_shares, guard
+from controlplane.guardrails import Guarded, Shares, default_shares, floor_shares, guard
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing, after_miss, after_window
 from controlplane.publisher import Publisher
@@ -28,7 +28,6 @@ class ControlLoop:
         fetch: blocking; the window that ends at a Unix time, or TelemetryError.
         standing: where the process starts.
         shares: [C] in force at the start; sum to 1, none below its floor.
-        default_shares: [C] of the static mode.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class ControlLoop:
         tick_s: float,
         standing: Standing,
         shares: Shares,
-        default_shares: Shares,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -56,11 +54,15 @@ class ControlLoop:
         self._limits = limits
         self._max_log_share_step = max_log_share_step
         self._tick_s = tick_s
-        self._default_shares = default_shares
+        self._default_shares = default_shares(task_classes)
         self._clock = clock
         self._metrics = metrics
         # A thread that hangs in a slow answer delays its successor, not the loop.
         self._telemetry_thread = ThreadPoolExecutor(1, thread_name_prefix="telemetry")
+
+    async def publish_first(self) -> None:
+        """What the process starts with, before any window."""
+        await self._publisher.publish(self._plan_without_window())
 
     async def tick(self) -> None:
         """One decision, from the window to the engines."""
@@ -93,7 +95,8 @@ class ControlLoop:
         if isinstance(observed, Forecast):
             return after_window(observed.mode, observed.reason)
         self._metrics.missed_windows.inc()
-        log.warning("missed a window", error=str(observed), kind=type(observed).__name__)
+        if self.standing.missed_windows == 0:  # what follows shows in the mode
+            log.warning("missed a window", error=str(observed), kind=type(observed).__name__)
         return after_miss(self.standing, str(observed), self._limits)
 
     def _plan(self, observed: Forecast | TelemetryError) -> Plan:
@@ -101,11 +104,12 @@ class ControlLoop:
             plan = forecast_plan(observed, self._guard(observed.wanted), self._task_classes)
             self._metrics.guarded(plan)
             return plan
-        static = self.standing.mode is Mode.STATIC
-        shares = self._default_shares if static else self._shares
-        return unexplained_plan(
-            self.standing.mode, self.standing.reason, self._task_classes, shares.tolist()
-        )
+        return self._plan_without_window()
+
+    def _plan_without_window(self) -> Plan:
+        mode, reason = self.standing.mode, self.standing.reason
+        shares = self._default_shares if mode is Mode.STATIC else self._shares
+        return unexplained_plan(mode, reason, self._task_classes, shares.tolist())
 
     def _guard(self, wanted: Shares) -> Guarded:
         return guard(
@@ -116,9 +120,7 @@ class ControlLoop:
         )
 
 
-def forecast_plan(
-    forecast: Forecast, guarded: Guarded, task_classes: Sequence[TaskClass]
-) -> Plan:
+def forecast_plan(forecast: Forecast, guarded: Guarded, task_classes: Sequence[TaskClass]) -> Plan:
     """A plan that remembers how each weight came about."""
     residuals = forecast.residuals
     decisions = tuple(

@@ -4,8 +4,6 @@ They start with trimtab_controlplane_, so that they never mix with the engines'
 trimtab_ metrics in one Prometheus.
 """
 
-from wsgiref.simple_server import WSGIServer
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from controlplane.errors import AddressInUse
@@ -99,7 +97,7 @@ class MetricsServer:
             server, self._thread = start_http_server(int(port), host.strip("[]"), registry)
         except OSError as error:
             raise AddressInUse(address) from error
-        self._server: WSGIServer = server
+        self._server = server
         self.address = f"{host}:{server.server_port}"
 
     def close(self) -> None:

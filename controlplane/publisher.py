@@ -1,14 +1,6 @@
-"""Gives plans their identity, keeps them, and sends them out.
-
-Versions. Identity is (epoch, version). A snapshot is written to the store before
-it goes out. When the store fails it goes out all the same, because engines that
-hear nothing turn neutral; then the store does not know the highest version any
-more. A process that follows one that did not stop in order therefore skips as
-many versions as that one can have published since its last stored snapshot.
-"""
+"""Gives plans their identity, keeps them, and sends them out."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +10,9 @@ from controlplane.broadcast import Broadcast
 from controlplane.clock import Clock
 from controlplane.errors import StoreError
 from controlplane.metrics import Metrics
+from controlplane.restart import Lineage
 from controlplane.snapshot import ClassPolicy, ClassRule, Decision, Discipline, Plan, Snapshot
-from controlplane.store.sqlite import Event, EventKind, SqliteStore, StoredHead
+from controlplane.store.sqlite import Event, EventKind, SqliteStore
 from models.classes import TaskClass
 
 log = structlog.get_logger(__name__)
@@ -33,34 +26,6 @@ class FleetPolicy:
     default_weights: tuple[float, ...]
     rules: tuple[ClassRule, ...]
     ttl_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """Where a process takes up the sequence of snapshots.
-
-    Attributes:
-        last_version: the highest that may ever have been handed out.
-    """
-
-    epoch: int
-    last_version: int
-
-
-def continued(head: StoredHead | None, *, now_unix_s: float, tick_s: float) -> Lineage:
-    """The lineage of a process that starts on a store with ``head``.
-
-    The epoch follows the clock, so that of two stores the younger process leads,
-    and the store, so that a clock that steps back does no harm.
-    """
-    if head is None:
-        return Lineage(epoch=int(now_unix_s), last_version=0)
-    last = head.snapshot
-    silent_s = 0.0 if head.clean_stop else max(0.0, now_unix_s - last.issued_at_unix_s)
-    return Lineage(
-        epoch=max(last.epoch + 1, int(now_unix_s)),
-        last_version=last.version + math.ceil(silent_s / tick_s),
-    )
 
 
 class Publisher:
@@ -132,7 +97,7 @@ class Publisher:
 
     async def stop(self) -> None:
         """Say in the store that no higher version exists, if the store knows that."""
-        if not self._unstored:
+        if self.latest is not None and not self._unstored:
             await self._stored(self._store.mark_clean_stop, self._version)
 
     async def _publish(self, plan: Plan) -> Snapshot:
@@ -164,7 +129,9 @@ class Publisher:
             await self.record(EventKind.MODE_CHANGED, f"{plan.mode}: {plan.mode_reason}")
 
     def _snapshot(self, plan: Plan) -> Snapshot:
-        rows = zip(self._policy.task_classes, plan.shares, self._policy.default_weights, strict=True)
+        rows = zip(
+            self._policy.task_classes, plan.shares, self._policy.default_weights, strict=True
+        )
         return Snapshot(
             version=self._version,
             epoch=self.epoch,

@@ -3,10 +3,10 @@
 With `push`, `admin` and `client`, the only place that sees generated messages.
 """
 
-from models.classes import LatePolicy, Slo, TaskClass
 from controlplane import snapshot as domain
 from controlplane import status
 from controlplane.snapshot import Discipline, Mode
+from models.classes import LatePolicy, Slo, TaskClass
 from protos.trimtab.v1 import admin_pb2, weights_pb2
 
 _MODES = {
@@ -181,12 +181,12 @@ def report_from_wire(message: weights_pb2.Report) -> status.Report:
     )
 
 
-def discipline_to_wire(discipline: Discipline) -> weights_pb2.Discipline:
+def discipline_to_wire(discipline: Discipline) -> "weights_pb2.Discipline.ValueType":
     """The enum's value."""
     return _DISCIPLINES[discipline]
 
 
-def discipline_from_wire(value: weights_pb2.Discipline) -> Discipline | None:
+def discipline_from_wire(value: "weights_pb2.Discipline.ValueType") -> Discipline | None:
     """None for one that this version does not know, UNSPECIFIED included."""
     return _DISCIPLINES_BACK.get(value)
 

@@ -25,9 +25,7 @@ def generate(out: Path) -> None:
         RuntimeError: protoc refused the protos; its own message is on stderr.
     """
     includes = [f"-I{ROOT}", f"-I{files('grpc_tools') / '_proto'}"]
-    outputs = [
-        f"--{kind}_out={out}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")
-    ]
+    outputs = [f"--{kind}_out={out}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     plugins = [
         f"--plugin=protoc-gen-{kind}={Path(sys.executable).parent / f'protoc-gen-{kind}'}"
         for kind in ("mypy", "mypy_grpc")

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from controlplane.errors import StoreError
+from controlplane.restart import StoredHead
 from controlplane.snapshot import Decision, Discipline, Snapshot
 
 _SCHEMA = """
@@ -53,19 +54,6 @@ class Event:
     kind: EventKind
     actor: str
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredHead:
-    """The newest snapshot in the store.
-
-    Attributes:
-        clean_stop: the process that wrote it stopped in order, so no higher
-            version has ever been handed out.
-    """
-
-    snapshot: Snapshot
-    clean_stop: bool
 
 
 class SqliteStore:
@@ -114,7 +102,9 @@ class SqliteStore:
             rows = self._connection.execute(
                 "SELECT unix_s, kind, actor, detail FROM events ORDER BY id"
             ).fetchall()
-        return [Event(unix_s, EventKind(kind), actor, detail) for unix_s, kind, actor, detail in rows]
+        return [
+            Event(unix_s, EventKind(kind), actor, detail) for unix_s, kind, actor, detail in rows
+        ]
 
     def discipline(self) -> Discipline | None:
         """What an operator set; None: nobody did."""

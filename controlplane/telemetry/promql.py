@@ -77,8 +77,7 @@ def _rate(counter: str, reach: str) -> str:
 
 def _fresh(aggregate: str, gauge: str, reach_s: float) -> str:
     return (
-        f"{aggregate} by ({CLASS_LABEL}) "
-        f"({gauge} and (time() - timestamp({gauge}) <= {reach_s:g}))"
+        f"{aggregate} by ({CLASS_LABEL}) ({gauge} and (time() - timestamp({gauge}) <= {reach_s:g}))"
     )
 
 

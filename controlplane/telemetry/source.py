@@ -47,7 +47,9 @@ class PrometheusSource:
             PrometheusRefused: an HTTP error, a bad query included.
             MalformedAnswer: the body is no range result.
         """
-        start, end = (datetime.fromtimestamp(unix_s, tz=UTC) for unix_s in (start_unix_s, end_unix_s))
+        start, end = (
+            datetime.fromtimestamp(unix_s, tz=UTC) for unix_s in (start_unix_s, end_unix_s)
+        )
         try:
             answer = self._client.custom_query_range(promql, start, end, f"{step_s:g}")
             return [_series(item) for item in answer]
