@@ -1,0 +1,324 @@
+"""The control plane's one configuration object: a YAML file, then the environment.
+
+Environment variables start with TRIMTAB_ and reach into sections with a double
+underscore: TRIMTAB_PROMETHEUS__URL. They win over the file. Every default is
+written here and nowhere else; `python -m controlplane.config_table` prints them.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from controlplane.errors import ConfigError
+from controlplane.modes import MissLimits
+from controlplane.snapshot import ClassRule, Discipline
+from controlplane.yaml_file import YamlFileError, read_mapping
+from models.classes import LatePolicy, Slo, TaskClass
+from models.window import WINDOW_S
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) <= 65535):  # noqa: PLR2004 - the last port
+        raise ValueError(f"expected host:port, got {text!r}")
+    return text
+
+
+def _loopback(text: str) -> str:
+    host = text.rpartition(":")[0].strip("[]")
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(
+            f"{host} is not a loopback address, and there is no TLS yet to listen on others with"
+        )
+    return text
+
+
+Address = Annotated[str, AfterValidator(_address)]
+LoopbackAddress = Annotated[Address, AfterValidator(_loopback)]
+
+
+class Section(BaseModel):
+    """Part of the configuration. Unknown keys are errors: they would do nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrometheusSection(Section):
+    """Where the metrics of the engines come from."""
+
+    url: Annotated[str, Field(pattern=r"^https?://\S+$")] = Field(
+        "http://127.0.0.1:9090", description="of the Prometheus that scrapes the engines"
+    )
+    scrape_interval_s: Seconds = Field(5.0, description="how often it scrapes them")
+    timeout_s: Seconds = Field(2.0, description="longest wait for one answer")
+    staleness_s: Seconds = Field(
+        20.0, description="a window whose newest sample is older counts as missed"
+    )
+
+    @model_validator(mode="after")
+    def _scrape_before_stale(self) -> Self:
+        if self.scrape_interval_s > self.staleness_s:
+            raise ValueError(
+                f"scrape_interval_s ({self.scrape_interval_s:g}) is longer than staleness_s "
+                f"({self.staleness_s:g}): every window would count as missed"
+            )
+        return self
+
+
+class StoreSection(Section):
+    """Where published snapshots and the reasons for them are kept."""
+
+    path: Path = Field(Path("trimtab.db"), description="SQLite file; created when missing")
+    retention_snapshots: int = Field(
+        20_000, ge=100, description="how many snapshots, decisions and events are kept"
+    )
+
+
+class RegistrySection(Section):
+    """The MLflow model registry."""
+
+    tracking_uri: str = Field("sqlite:///mlruns/mlflow.db", description="of the MLflow store")
+    artifact_root: str | None = Field(
+        "mlruns/artifacts", description="where new experiments keep their files"
+    )
+    model_name: str = Field("trimtab-weights", description="the registered model to serve")
+    poll_s: Seconds = Field(5.0, description="how often the champion alias is looked up")
+
+
+class GuardrailsSection(Section):
+    """Bounds on what any model may do."""
+
+    max_log_share_step: Seconds = Field(
+        0.2, description="largest change of a class's log-share in one tick"
+    )
+    hold_after_missed: int = Field(
+        2, ge=1, description="missed windows in a row until the mode is `hold`"
+    )
+    static_after_missed: int = Field(
+        6, ge=2, description="missed windows in a row until the mode is `static`"
+    )
+
+    @model_validator(mode="after")
+    def _hold_before_static(self) -> Self:
+        MissLimits(self.hold_after_missed, self.static_after_missed)
+        return self
+
+    @property
+    def miss_limits(self) -> MissLimits:
+        """The two limits on missed windows."""
+        return MissLimits(self.hold_after_missed, self.static_after_missed)
+
+
+class LimitsSection(Section):
+    """What one peer, or all of them, may ask of the gRPC server."""
+
+    max_streams: int = Field(1000, ge=1, description="engine and watch streams at a time")
+    max_message_bytes: int = Field(
+        262_144, ge=1024, description="largest message that is accepted from a peer"
+    )
+    answer_timeout_s: Seconds = Field(
+        10.0, description="an engine that has not answered a push by then gets the newest one"
+    )
+
+
+class SloSection(Section):
+    """Objective of a class."""
+
+    ttft_s: Seconds = Field(description="time to first token")
+    tpot_s: Seconds | None = Field(None, description="time per output token after the first")
+    e2e_s: Seconds | None = Field(None, description="arrival to last token")
+
+
+class ClassSection(Section):
+    """One task class."""
+
+    slo: SloSection
+    value: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="worth of one request that meets its SLO"
+    )
+    floor: float = Field(0.0, ge=0, lt=1, description="least share of the weight")
+    late: LatePolicy = Field(
+        LatePolicy.SERVE, description="`serve` or `demote` requests already past their SLO"
+    )
+    max_wait_s: Seconds | None = Field(None, description="a request that waited longer goes first")
+
+
+class RuleSection(Section):
+    """Puts requests that name no class into one, by prompt length."""
+
+    task_class: ClassName = Field(description="a configured class")
+    min_prompt_tokens: int | None = Field(None, ge=0, description="inclusive")
+    max_prompt_tokens: int | None = Field(None, ge=0, description="inclusive")
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        low, high = self.min_prompt_tokens, self.max_prompt_tokens
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_prompt_tokens ({low}) is above max_prompt_tokens ({high})")
+        return self
+
+
+class Config(BaseSettings):
+    """Everything an operator can set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TRIMTAB_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    listen: LoopbackAddress = Field(
+        "127.0.0.1:9440", description="gRPC address; loopback only, as there is no TLS yet"
+    )
+    metrics_listen: Address = Field(
+        "127.0.0.1:9441", description="HTTP address of the control plane's own `/metrics`"
+    )
+    tick_s: float = Field(5.0, ge=1, le=WINDOW_S, description="time between two decisions")
+    ttl_s: Seconds = Field(
+        30.0, description="an engine that hears nothing for so long turns to neutral weights"
+    )
+    discipline: Discipline = Field(
+        Discipline.APQ, description="`apq` or `fcfs`, until it is changed at run time"
+    )
+    prometheus: PrometheusSection = PrometheusSection()
+    store: StoreSection = StoreSection()
+    registry: RegistrySection = RegistrySection()
+    guardrails: GuardrailsSection = GuardrailsSection()
+    limits: LimitsSection = LimitsSection()
+    classes: dict[ClassName, ClassSection] = Field(
+        min_length=1, description="the task classes, by name"
+    )
+    rules: tuple[RuleSection, ...] = Field(
+        (), description="first match decides for requests that name no class"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file, whose content comes as arguments."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        problems = [problem for check in _CROSS_CHECKS for problem in check(self)]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    @property
+    def task_classes(self) -> tuple[TaskClass, ...]:
+        """The classes, in the file's order."""
+        return tuple(
+            TaskClass(
+                name=name,
+                slo=Slo(section.slo.ttft_s, section.slo.tpot_s, section.slo.e2e_s),
+                value=section.value,
+                floor=section.floor,
+                late=section.late,
+                max_wait_s=section.max_wait_s,
+            )
+            for name, section in self.classes.items()
+        )
+
+    @property
+    def class_rules(self) -> tuple[ClassRule, ...]:
+        """The rules, in the file's order."""
+        return tuple(ClassRule(**rule.model_dump()) for rule in self.rules)
+
+
+def load_config(path: Path) -> Config:
+    """Read and validate file and environment.
+
+    Raises:
+        ConfigError: one line per problem, with file and key.
+    """
+    try:
+        return Config(**read_mapping(path))
+    except YamlFileError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}: {error.__cause__}") from error
+    except ValidationError as error:
+        lines = [line for problem in error.errors() for line in _lines(problem)]
+        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from error
+
+
+def _lines(problem: Any) -> Iterator[str]:
+    """One pydantic problem as 'key: what is wrong'; a cross-check may hold several."""
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        yield f"{key}: there is no such option"
+        return
+    for line in problem["msg"].removeprefix("Value error, ").splitlines():
+        yield f"{key}: {line}" if key else line
+
+
+def _rules_name_classes(config: Config) -> Iterator[str]:
+    known = ", ".join(config.classes)
+    for index, rule in enumerate(config.rules):
+        if rule.task_class not in config.classes:
+            key = f"rules.{index}.task_class"
+            yield f"{key}: {rule.task_class!r} is not one of the classes ({known})"
+
+
+def _floors_leave_room(config: Config) -> Iterator[str]:
+    total = sum(section.floor for section in config.classes.values())
+    if total >= 1:
+        floors = ", ".join(f"{name} {section.floor:g}" for name, section in config.classes.items())
+        yield f"classes: the floors ({floors}) sum to {total:g}, which must be below 1"
+
+
+def _window_fits_ticks(config: Config) -> Iterator[str]:
+    if WINDOW_S % config.tick_s:
+        yield f"tick_s: the window ({WINDOW_S:g} s) is not a multiple of tick_s ({config.tick_s:g})"
+
+
+def _ttl_outlives_ticks(config: Config) -> Iterator[str]:
+    if config.ttl_s < 2 * config.tick_s:
+        yield (
+            f"ttl_s: {config.ttl_s:g} is below twice tick_s ({config.tick_s:g}): "
+            "one lost tick would turn the engines neutral"
+        )
+
+
+def _answer_within_tick(config: Config) -> Iterator[str]:
+    if config.prometheus.timeout_s >= config.tick_s:
+        yield (
+            f"prometheus.timeout_s: {config.prometheus.timeout_s:g} must be below "
+            f"tick_s ({config.tick_s:g})"
+        )
+
+
+def _addresses_differ(config: Config) -> Iterator[str]:
+    if config.listen == config.metrics_listen and not config.listen.endswith(":0"):
+        yield f"metrics_listen: {config.metrics_listen} is also the address of listen"
+
+
+_CROSS_CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
+    _rules_name_classes,
+    _floors_leave_room,
+    _window_fits_ticks,
+    _ttl_outlives_ticks,
+    _answer_within_tick,
+    _addresses_differ,
+)

@@ -1,0 +1,98 @@
+"""Watches the champion alias and swaps models between two ticks.
+
+Everything that touches the registry runs in a thread. Whatever goes wrong, the
+serving version goes on serving; without one, the rule does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from controlplane.forecaster import Champion, Forecaster
+from controlplane.store.sqlite import EventKind
+from models.errors import ModelError, RegistryUnavailable
+
+if TYPE_CHECKING:  # importing the registry imports MLflow, which takes seconds
+    from collections.abc import Callable
+
+    from controlplane.metrics import Metrics
+    from controlplane.publisher import Publisher
+    from models.registry import Registry
+
+log = structlog.get_logger(__name__)
+
+
+class ChampionWatch:
+    """Keeps the forecaster on the champion.
+
+    Args:
+        open_registry: blocking; called until it succeeds once.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_registry: Callable[[], Registry],
+        forecaster: Forecaster,
+        publisher: Publisher,
+        metrics: Metrics,
+    ) -> None:
+        self._open_registry = open_registry
+        self._registry: Registry | None = None
+        self._forecaster = forecaster
+        self._publisher = publisher
+        self._metrics = metrics
+        self._refused: str | None = None
+        self._last_problem: str | None = None
+
+    async def poll(self) -> None:
+        """Look the alias up once, and load what it names if that is new."""
+        try:
+            registry = await self._opened()
+            version = await asyncio.to_thread(registry.champion_version)
+            if version not in (self._forecaster.serving_version, self._refused):
+                await self._serve(registry, version)
+            self._last_problem = None
+        except ModelError as error:
+            self._failed(str(error))
+
+    async def _opened(self) -> Registry:
+        if self._registry is None:
+            self._registry = await asyncio.to_thread(self._open_registry)
+        return self._registry
+
+    async def _serve(self, registry: Registry, version: str | None) -> None:
+        if version is None:
+            self._forecaster.swap("the registry names no champion")
+        else:
+            self._forecaster.swap(await self._loaded(registry, version))
+        self._refused = None
+        log.info("model changed", version=version)
+        await self._publisher.record(EventKind.MODEL_CHANGED, version or "none")
+
+    async def _loaded(self, registry: Registry, version: str) -> Champion:
+        """The version's bundle; one that can't be used is not tried again.
+
+        Raises:
+            ModelError: it could not be loaded.
+        """
+        try:
+            return Champion(version, await asyncio.to_thread(registry.load, version))
+        except RegistryUnavailable:
+            raise
+        except ModelError:
+            self._refused = version
+            raise
+
+    def _failed(self, problem: str) -> None:
+        """Count each failure, log each problem once, and tell why there is no champion."""
+        self._metrics.champion_failures.inc()
+        serving = self._forecaster.serving_version
+        if serving is None:
+            self._forecaster.swap(f"no champion: {problem}")
+        if problem != self._last_problem:
+            log.warning("the champion can't be loaded", error=problem, serving=serving)
+        self._last_problem = problem

@@ -1,0 +1,149 @@
+"""Gives plans their identity, keeps them, and sends them out."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from controlplane.broadcast import Broadcast
+from controlplane.clock import Clock
+from controlplane.errors import StoreError
+from controlplane.metrics import Metrics
+from controlplane.restart import Lineage
+from controlplane.snapshot import ClassPolicy, ClassRule, Decision, Discipline, Plan, Snapshot
+from controlplane.store.sqlite import Event, EventKind, SqliteStore
+from models.classes import TaskClass
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPolicy:
+    """What every snapshot says besides the weights."""
+
+    task_classes: tuple[TaskClass, ...]
+    default_weights: tuple[float, ...]
+    rules: tuple[ClassRule, ...]
+    ttl_s: float
+
+
+class Publisher:
+    """The only writer of snapshots.
+
+    Attributes:
+        epoch: of this process.
+        latest: the newest decision; None before the first.
+        discipline: in force.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: FleetPolicy,
+        lineage: Lineage,
+        discipline: Discipline,
+        store: SqliteStore,
+        broadcast: Broadcast,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.epoch = lineage.epoch
+        self.latest: Decision | None = None
+        self.discipline = discipline
+        self._version = lineage.last_version
+        self._unstored = False
+        self._policy = policy
+        self._store = store
+        self._broadcast = broadcast
+        self._clock = clock
+        self._metrics = metrics
+        self._one_at_a_time = asyncio.Lock()
+
+    async def publish(self, plan: Plan) -> Snapshot:
+        """Number, store and send out a plan."""
+        async with self._one_at_a_time:
+            return await self._publish(plan)
+
+    async def set_discipline(self, discipline: Discipline, *, actor: str, reason: str) -> Snapshot:
+        """Keep and publish an operator's choice, with the weights in force.
+
+        Raises:
+            StoreError: it could not be kept; nothing has changed.
+            RuntimeError: nothing has been published yet.
+        """
+        async with self._one_at_a_time:
+            if self.latest is None:
+                raise RuntimeError("a discipline needs a plan to be published with")
+            event = self._event(EventKind.DISCIPLINE_CHANGED, actor, f"{discipline}: {reason}")
+            await asyncio.to_thread(self._store.set_discipline, discipline, event)
+            self.discipline = discipline
+            log.info("discipline changed", discipline=discipline.value, actor=actor, reason=reason)
+            return await self._publish(self.latest.plan)
+
+    async def decision(self, version: int) -> Decision | None:
+        """How a version came about; None when it is unknown or past retention.
+
+        Raises:
+            StoreError: the store can't be read.
+        """
+        if self.latest is not None and self.latest.version == version:
+            return self.latest
+        return await asyncio.to_thread(self._store.decision, version)
+
+    async def record(self, kind: EventKind, detail: str) -> None:
+        """Keep an event of the control plane's own."""
+        await self._stored(self._store.record, self._event(kind, "controlplane", detail))
+
+    async def stop(self) -> None:
+        """Say in the store that no higher version exists, if the store knows that."""
+        if self.latest is not None and not self._unstored:
+            await self._stored(self._store.mark_clean_stop, self._version)
+
+    async def _publish(self, plan: Plan) -> Snapshot:
+        self._version += 1
+        snapshot = self._snapshot(plan)
+        decision = Decision(snapshot.version, snapshot.epoch, plan)
+        kept = await self._stored(self._store.save, snapshot, decision)
+        self._unstored = not kept
+        await self._note_mode(plan)
+        self.latest = decision
+        self._metrics.published(snapshot, plan)
+        self._broadcast.send(snapshot)
+        return snapshot
+
+    async def _stored(self, write: Callable[..., None], *values: object) -> bool:
+        """Write, off the event loop; False, and a log line, when the store refuses."""
+        try:
+            await asyncio.to_thread(write, *values)
+        except StoreError as error:
+            self._metrics.store_failures.inc()
+            log.warning("the store refused a write", error=str(error))
+            return False
+        return True
+
+    async def _note_mode(self, plan: Plan) -> None:
+        before = self.latest.plan.mode if self.latest else None
+        if plan.mode is not before:
+            log.info("mode changed", mode=plan.mode.value, reason=plan.mode_reason)
+            await self.record(EventKind.MODE_CHANGED, f"{plan.mode}: {plan.mode_reason}")
+
+    def _snapshot(self, plan: Plan) -> Snapshot:
+        rows = zip(
+            self._policy.task_classes, plan.shares, self._policy.default_weights, strict=True
+        )
+        return Snapshot(
+            version=self._version,
+            epoch=self.epoch,
+            issued_at_unix_s=self._clock.unix_s(),
+            ttl_s=self._policy.ttl_s,
+            mode=plan.mode,
+            mode_reason=plan.mode_reason,
+            discipline=self.discipline,
+            classes=tuple(ClassPolicy(*row) for row in rows),
+            rules=self._policy.rules,
+            model_version=plan.model_version,
+        )
+
+    def _event(self, kind: EventKind, actor: str, detail: str) -> Event:
+        return Event(self._clock.unix_s(), kind, actor, detail)

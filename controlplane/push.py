@@ -1,0 +1,212 @@
+"""WeightsService: snapshots out to engines and watchers, answers and reports in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import structlog
+
+from controlplane.broadcast import Broadcast
+from controlplane.clock import Clock
+from controlplane.errors import StoreError
+from controlplane.metrics import Metrics
+from controlplane.publisher import Publisher
+from controlplane.session import Session
+from controlplane.snapshot import Snapshot
+from controlplane.status import EngineStatus
+from controlplane.wire import decision_to_wire, report_from_wire, snapshot_to_wire
+from protos.trimtab.v1 import weights_pb2
+from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceServicer
+
+log = structlog.get_logger(__name__)
+
+MAX_ENGINE_ID_CHARS = 128
+MAX_REASON_CHARS = 1000
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PushService(WeightsServiceServicer):
+    """The servicer. All streams share one message per snapshot."""
+
+    def __init__(
+        self,
+        *,
+        broadcast: Broadcast,
+        publisher: Publisher,
+        max_streams: int,
+        answer_timeout_s: float,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._broadcast = broadcast
+        self._publisher = publisher
+        self._max_streams = max_streams
+        self._answer_timeout_s = answer_timeout_s
+        self._clock = clock
+        self._metrics = metrics
+        self._sessions: dict[str, Session] = {}
+        self._push: weights_pb2.ControlMessage | None = None
+
+    @property
+    def engines(self) -> tuple[EngineStatus, ...]:
+        """The connected engines, by name."""
+        return tuple(session.status for _, session in sorted(self._sessions.items()))
+
+    async def StreamWeights(  # noqa: N802 - the name is the protocol's
+        self, request_iterator: AsyncIterator[weights_pb2.EngineMessage], context: Context
+    ) -> AsyncIterator[weights_pb2.ControlMessage]:
+        """An engine's stream, as the top of weights.proto has it."""
+        await self._admit(context)
+        session = await self._greet(request_iterator, context)
+        with self._broadcast.listen() as wake, self._connected(session):
+            reader = asyncio.create_task(self._read(request_iterator, session, wake))
+            try:
+                while not (self._broadcast.closed or reader.done()):
+                    wake.clear()
+                    latest = self._broadcast.latest
+                    if latest is not None and session.wants(latest, self._clock.now_s()):
+                        yield self._shared_push(session, latest)
+                    else:
+                        await self._sleep(wake, session)
+            finally:
+                reader.cancel()
+
+    async def GetWeights(  # noqa: N802 - the name is the protocol's
+        self,
+        request: weights_pb2.GetWeightsRequest,  # noqa: ARG002 - it has no fields
+        context: Context,
+    ) -> weights_pb2.Snapshot:
+        """The newest snapshot."""
+        latest = self._broadcast.latest
+        if latest is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "nothing is published yet")
+        return snapshot_to_wire(latest)
+
+    async def WatchWeights(  # noqa: N802 - the name is the protocol's
+        self,
+        request: weights_pb2.WatchWeightsRequest,  # noqa: ARG002 - it has no fields
+        context: Context,
+    ) -> AsyncIterator[weights_pb2.Snapshot]:
+        """The newest snapshot, then each newer one."""
+        await self._admit(context)
+        sent: Snapshot | None = None
+        with self._broadcast.listen() as wake:
+            while not self._broadcast.closed:
+                wake.clear()
+                latest = self._broadcast.latest
+                if latest is not None and latest is not sent:
+                    sent = latest
+                    yield snapshot_to_wire(latest)
+                else:
+                    await wake.wait()
+
+    async def ExplainDecision(  # noqa: N802 - the name is the protocol's
+        self, request: weights_pb2.ExplainDecisionRequest, context: Context
+    ) -> weights_pb2.Decision:
+        """How a version came about."""
+        try:
+            decision = await self._publisher.decision(request.version)
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the store can't be read: {error}")
+        if decision is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"version {request.version} was never published, or is past retention",
+            )
+        return decision_to_wire(decision)
+
+    async def _admit(self, context: Context) -> None:
+        """One stream more, if that is within the limit."""
+        if self._broadcast.listeners >= self._max_streams:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"limits.max_streams ({self._max_streams}) streams are open",
+            )
+
+    async def _greet(
+        self, requests: AsyncIterator[weights_pb2.EngineMessage], context: Context
+    ) -> Session:
+        """The session of the engine that the first message names."""
+        try:
+            first = await asyncio.wait_for(anext(requests), self._answer_timeout_s)
+        except (TimeoutError, StopAsyncIteration):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the stream began without a Hello"
+            )
+        if first.WhichOneof("body") != "hello":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message is no Hello")
+        hello = first.hello
+        if not (hello.engine_id.isprintable() and 0 < len(hello.engine_id) <= MAX_ENGINE_ID_CHARS):
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"engine_id must be 1 to {MAX_ENGINE_ID_CHARS} printable characters",
+            )
+        log.info("engine connected", engine=hello.engine_id, applied=hello.applied_version)
+        return Session(hello.engine_id, hello.engine_version, self._answer_timeout_s)
+
+    @contextmanager
+    def _connected(self, session: Session) -> Iterator[None]:
+        """Show the engine while its stream lives; its newest stream counts."""
+        self._sessions[session.engine_id] = session
+        self._metrics.engines.set(len(self._sessions))
+        try:
+            yield
+        finally:
+            if self._sessions.get(session.engine_id) is session:
+                del self._sessions[session.engine_id]
+            self._metrics.engines.set(len(self._sessions))
+            log.info("engine left", engine=session.engine_id)
+
+    def _shared_push(self, session: Session, snapshot: Snapshot) -> weights_pb2.ControlMessage:
+        """The push of a snapshot; nonces agree, so all streams send the same message."""
+        nonce = session.pushed(snapshot, self._clock.now_s())
+        if self._push is None or self._push.push.nonce != nonce:
+            push = weights_pb2.Push(nonce=nonce, snapshot=snapshot_to_wire(snapshot))
+            self._push = weights_pb2.ControlMessage(push=push)
+        return self._push
+
+    async def _sleep(self, wake: asyncio.Event, session: Session) -> None:
+        """Until something happens, or the engine has had its time to answer."""
+        patience_s = session.patience_s(self._clock.now_s())
+        try:
+            await asyncio.wait_for(wake.wait(), patience_s or None)
+        except TimeoutError:
+            log.warning("an engine did not answer", engine=session.engine_id)
+
+    async def _read(
+        self,
+        requests: AsyncIterator[weights_pb2.EngineMessage],
+        session: Session,
+        wake: asyncio.Event,
+    ) -> None:
+        """Take what the engine says until it says no more."""
+        try:
+            async for message in requests:
+                self._take(message, session)
+                wake.set()
+        finally:
+            wake.set()
+
+    def _take(self, message: weights_pb2.EngineMessage, session: Session) -> None:
+        match message.WhichOneof("body"):
+            case "ack":
+                self._metrics.answers.labels(session.acked(message.ack.nonce).value).inc()
+            case "nack":
+                self._nacked(message.nack, session)
+            case "report":
+                session.last_report = report_from_wire(message.report)
+            case _:
+                pass  # a field that this version does not know, or a second Hello
+
+    def _nacked(self, nack: weights_pb2.Nack, session: Session) -> None:
+        answer = session.nacked(nack.nonce, nack.reason[:MAX_REASON_CHARS])
+        self._metrics.answers.labels(answer.value).inc()
+        log.warning(
+            "an engine refused a snapshot",
+            engine=session.engine_id,
+            version=nack.version,
+            reason=nack.reason[:MAX_REASON_CHARS],
+            answer=answer.value,
+        )

@@ -1,0 +1,58 @@
+"""What the control plane and its engines say of themselves: plain records."""
+
+from dataclasses import dataclass
+
+from controlplane.snapshot import Discipline, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """What waits and runs in one class of one engine."""
+
+    task_class: str
+    waiting: int
+    running: int
+    oldest_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an engine sees of itself."""
+
+    applied_version: int
+    applied_epoch: int
+    neutral: bool
+    kv_usage_ratio: float
+    snapshot_age_s: float | None = None
+    queues: tuple[QueueDepth, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One connected engine.
+
+    Attributes:
+        acked_version: newest that it took on this stream; 0: none yet.
+        last_nack_reason: why it refused the last push; None: it did not.
+        last_report: None before the first.
+    """
+
+    engine_id: str
+    engine_version: str
+    acked_version: int
+    last_nack_reason: str | None
+    last_report: Report | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The control plane at one instant. version 0: nothing is published yet."""
+
+    epoch: int
+    version: int
+    mode: Mode
+    mode_reason: str
+    discipline: Discipline
+    model_version: str | None
+    missed_windows: int
+    engines: tuple[EngineStatus, ...]

@@ -1,0 +1,1 @@
+"""What outlives the process: snapshots, the reasons for them, and events."""

@@ -1,0 +1,191 @@
+"""Snapshots, decisions and events in one SQLite file.
+
+One process writes; people may read the file at the same time (WAL). Records are
+JSON, so that `sqlite3 trimtab.db 'select snapshot from published'` is legible.
+Blocking and thread-safe.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from controlplane.errors import StoreError
+from controlplane.restart import StoredHead
+from controlplane.snapshot import Decision, Discipline, Snapshot
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS published (
+    version INTEGER PRIMARY KEY, snapshot TEXT NOT NULL, decision TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY, unix_s REAL NOT NULL, kind TEXT NOT NULL,
+    actor TEXT NOT NULL, detail TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+_BUSY_TIMEOUT_S = 1.0
+"""Longest wait for a lock that somebody else holds; a fraction of a tick."""
+
+_SNAPSHOT = TypeAdapter(Snapshot)
+_DECISION = TypeAdapter(Decision)
+
+
+class EventKind(StrEnum):
+    """What is worth remembering besides the snapshots."""
+
+    STARTED = "started"
+    MODE_CHANGED = "mode_changed"
+    DISCIPLINE_CHANGED = "discipline_changed"
+    MODEL_CHANGED = "model_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Who did what, when and why."""
+
+    unix_s: float
+    kind: EventKind
+    actor: str
+    detail: str
+
+
+class SqliteStore:
+    """The store. Every method may raise StoreError.
+
+    Args:
+        path: the file; it and its folder are created when missing.
+        retention: how many snapshots, and how many events, are kept.
+    """
+
+    def __init__(self, path: Path, retention: int) -> None:
+        self.path = path
+        self._retention = retention
+        self._lock = threading.Lock()
+        with _mapped(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None
+            )
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._connection.executescript(_SCHEMA)
+            except sqlite3.Error:
+                self._connection.close()
+                raise
+
+    def head(self) -> StoredHead | None:
+        """The newest snapshot; None in a new store."""
+        row = self._one("SELECT version, snapshot FROM published ORDER BY version DESC LIMIT 1")
+        if row is None:
+            return None
+        with _mapped(self.path):
+            snapshot = _SNAPSHOT.validate_json(row[1])
+        return StoredHead(snapshot, clean_stop=self._setting("clean_stop") == str(row[0]))
+
+    def decision(self, version: int) -> Decision | None:
+        """Why ``version`` is what it is; None when it is not there (any more)."""
+        row = self._one("SELECT decision FROM published WHERE version = ?", version)
+        with _mapped(self.path):
+            return _DECISION.validate_json(row[0]) if row else None
+
+    def events(self) -> list[Event]:
+        """All that is kept, oldest first."""
+        with self._lock, _mapped(self.path):
+            rows = self._connection.execute(
+                "SELECT unix_s, kind, actor, detail FROM events ORDER BY id"
+            ).fetchall()
+        return [
+            Event(unix_s, EventKind(kind), actor, detail) for unix_s, kind, actor, detail in rows
+        ]
+
+    def discipline(self) -> Discipline | None:
+        """What an operator set; None: nobody did."""
+        value = self._setting("discipline")
+        return None if value is None else Discipline(value)
+
+    def save(self, snapshot: Snapshot, decision: Decision) -> None:
+        """Keep a snapshot and its reason, dropping what is past retention."""
+        row = (
+            snapshot.version,
+            _SNAPSHOT.dump_json(snapshot).decode(),
+            _DECISION.dump_json(decision).decode(),
+        )
+        self._in_transaction(
+            lambda: self._execute("INSERT INTO published VALUES (?, ?, ?)", *row),
+            lambda: self._execute(
+                "DELETE FROM published WHERE version <= ?", snapshot.version - self._retention
+            ),
+        )
+
+    def record(self, event: Event) -> None:
+        """Keep an event, dropping what is past retention."""
+        self._in_transaction(lambda: self._insert(event))
+
+    def set_discipline(self, discipline: Discipline, event: Event) -> None:
+        """Keep an operator's choice together with who made it and why."""
+        self._in_transaction(
+            lambda: self._set("discipline", discipline.value), lambda: self._insert(event)
+        )
+
+    def mark_clean_stop(self, version: int) -> None:
+        """``version`` is the last that was handed out, and it is in the store."""
+        self._in_transaction(lambda: self._set("clean_stop", str(version)))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock, _mapped(self.path):
+            self._connection.close()
+
+    def _insert(self, event: Event) -> None:
+        self._execute(
+            "INSERT INTO events (unix_s, kind, actor, detail) VALUES (?, ?, ?, ?)",
+            *(event.unix_s, event.kind.value, event.actor, event.detail),
+        )
+        self._execute(
+            "DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", self._retention
+        )
+
+    def _setting(self, name: str) -> str | None:
+        row = self._one("SELECT value FROM settings WHERE name = ?", name)
+        return None if row is None else str(row[0])
+
+    def _set(self, name: str, value: str) -> None:
+        self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+
+    def _execute(self, sql: str, *parameters: object) -> None:
+        self._connection.execute(sql, parameters)
+
+    def _one(self, sql: str, *parameters: object) -> Any:
+        with self._lock, _mapped(self.path):
+            return self._connection.execute(sql, parameters).fetchone()
+
+    def _in_transaction(self, *statements: Callable[[], None]) -> None:
+        with self._lock, _mapped(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement in statements:
+                    statement()
+                self._connection.execute("COMMIT")
+            finally:
+                # After an error; some errors have already rolled back.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    """SQLite's, the file system's and the parser's errors as StoreError."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"{path}: {error}") from error
+    except ValidationError as error:
+        raise StoreError(f"{path}: holds a record that is none of this version's") from error

@@ -1,0 +1,1 @@
+"""Per-class signals out of Prometheus."""

@@ -1,0 +1,272 @@
+"""Domain records to protobuf messages and back.
+
+With `push`, `admin` and `client`, the only place that sees generated messages.
+"""
+
+from controlplane import snapshot as domain
+from controlplane import status
+from controlplane.snapshot import Discipline, Mode
+from models.classes import LatePolicy, Slo, TaskClass
+from protos.trimtab.v1 import admin_pb2, weights_pb2
+
+_MODES = {
+    Mode.LEARNED: weights_pb2.MODE_LEARNED,
+    Mode.RULE: weights_pb2.MODE_RULE,
+    Mode.HOLD: weights_pb2.MODE_HOLD,
+    Mode.STATIC: weights_pb2.MODE_STATIC,
+}
+_DISCIPLINES = {
+    Discipline.APQ: weights_pb2.DISCIPLINE_APQ,
+    Discipline.FCFS: weights_pb2.DISCIPLINE_FCFS,
+}
+_LATE = {
+    LatePolicy.SERVE: weights_pb2.LATE_POLICY_SERVE,
+    LatePolicy.DEMOTE: weights_pb2.LATE_POLICY_DEMOTE,
+}
+_MODES_BACK = {wire: mode for mode, wire in _MODES.items()}
+_DISCIPLINES_BACK = {wire: discipline for discipline, wire in _DISCIPLINES.items()}
+_LATE_BACK = {wire: late for late, wire in _LATE.items()}
+
+
+def snapshot_to_wire(snapshot: domain.Snapshot) -> weights_pb2.Snapshot:
+    """What engines get."""
+    return weights_pb2.Snapshot(
+        version=snapshot.version,
+        epoch=snapshot.epoch,
+        issued_at_unix_s=snapshot.issued_at_unix_s,
+        ttl_s=snapshot.ttl_s,
+        mode=_MODES[snapshot.mode],
+        mode_reason=snapshot.mode_reason,
+        discipline=_DISCIPLINES[snapshot.discipline],
+        classes=[_policy_to_wire(policy) for policy in snapshot.classes],
+        rules=[
+            weights_pb2.ClassRule(
+                task_class=rule.task_class,
+                min_prompt_tokens=rule.min_prompt_tokens,
+                max_prompt_tokens=rule.max_prompt_tokens,
+            )
+            for rule in snapshot.rules
+        ],
+        model_version=snapshot.model_version or "",
+    )
+
+
+def snapshot_from_wire(message: weights_pb2.Snapshot) -> domain.Snapshot:
+    """What a control plane of this version sent.
+
+    Raises:
+        KeyError: an enum holds a value that this version does not know.
+        ValueError: a class is outside its ranges.
+    """
+    return domain.Snapshot(
+        version=message.version,
+        epoch=message.epoch,
+        issued_at_unix_s=message.issued_at_unix_s,
+        ttl_s=message.ttl_s,
+        mode=_MODES_BACK[message.mode],
+        mode_reason=message.mode_reason,
+        discipline=_DISCIPLINES_BACK[message.discipline],
+        classes=tuple(_policy_from_wire(policy) for policy in message.classes),
+        rules=tuple(
+            domain.ClassRule(
+                rule.task_class,
+                rule.min_prompt_tokens if rule.HasField("min_prompt_tokens") else None,
+                rule.max_prompt_tokens if rule.HasField("max_prompt_tokens") else None,
+            )
+            for rule in message.rules
+        ),
+        model_version=message.model_version or None,
+    )
+
+
+def decision_to_wire(decision: domain.Decision) -> weights_pb2.Decision:
+    """Why a snapshot's weights are what they are."""
+    plan = decision.plan
+    return weights_pb2.Decision(
+        version=decision.version,
+        epoch=decision.epoch,
+        mode=_MODES[plan.mode],
+        mode_reason=plan.mode_reason,
+        model_version=plan.model_version or "",
+        window_end_unix_s=plan.window_end_unix_s,
+        classes=[
+            weights_pb2.ClassDecision(
+                task_class=one.task_class,
+                weight=one.weight,
+                rule_share=one.rule_share,
+                residual=one.residual,
+                features=[
+                    weights_pb2.Feature(name=feature.name, value=feature.value)
+                    for feature in one.features
+                ],
+                guardrails=one.guardrails,
+            )
+            for one in plan.classes
+        ],
+    )
+
+
+def decision_from_wire(message: weights_pb2.Decision) -> domain.Decision:
+    """The same, received.
+
+    Raises:
+        KeyError: an enum holds a value that this version does not know.
+        ValueError: a weight is not positive and finite.
+    """
+    plan = domain.Plan(
+        mode=_MODES_BACK[message.mode],
+        mode_reason=message.mode_reason,
+        classes=tuple(_class_from_wire(one) for one in message.classes),
+        model_version=message.model_version or None,
+        window_end_unix_s=(
+            message.window_end_unix_s if message.HasField("window_end_unix_s") else None
+        ),
+    )
+    return domain.Decision(message.version, message.epoch, plan)
+
+
+def status_to_wire(current: status.Status) -> admin_pb2.Status:
+    """What an operator sees."""
+    return admin_pb2.Status(
+        epoch=current.epoch,
+        version=current.version,
+        mode=_MODES[current.mode],
+        mode_reason=current.mode_reason,
+        discipline=_DISCIPLINES[current.discipline],
+        model_version=current.model_version or "",
+        missed_windows=current.missed_windows,
+        engines=[
+            admin_pb2.EngineStatus(
+                engine_id=engine.engine_id,
+                engine_version=engine.engine_version,
+                acked_version=engine.acked_version,
+                last_nack_reason=engine.last_nack_reason,
+                last_report=_report_to_wire(engine.last_report),
+            )
+            for engine in current.engines
+        ],
+    )
+
+
+def status_from_wire(message: admin_pb2.Status) -> status.Status:
+    """The same, received.
+
+    Raises:
+        KeyError: an enum holds a value that this version does not know.
+    """
+    return status.Status(
+        epoch=message.epoch,
+        version=message.version,
+        mode=_MODES_BACK[message.mode],
+        mode_reason=message.mode_reason,
+        discipline=_DISCIPLINES_BACK[message.discipline],
+        model_version=message.model_version or None,
+        missed_windows=message.missed_windows,
+        engines=tuple(_engine_from_wire(engine) for engine in message.engines),
+    )
+
+
+def report_from_wire(message: weights_pb2.Report) -> status.Report:
+    """What an engine sees of itself."""
+    return status.Report(
+        applied_version=message.applied_version,
+        applied_epoch=message.applied_epoch,
+        neutral=message.neutral,
+        kv_usage_ratio=message.kv_usage_ratio,
+        snapshot_age_s=message.snapshot_age_s if message.HasField("snapshot_age_s") else None,
+        queues=tuple(
+            status.QueueDepth(depth.task_class, depth.waiting, depth.running, depth.oldest_wait_s)
+            for depth in message.queues
+        ),
+    )
+
+
+def discipline_to_wire(discipline: Discipline) -> "weights_pb2.Discipline.ValueType":
+    """The enum's value."""
+    return _DISCIPLINES[discipline]
+
+
+def discipline_from_wire(value: "weights_pb2.Discipline.ValueType") -> Discipline | None:
+    """None for one that this version does not know, UNSPECIFIED included."""
+    return _DISCIPLINES_BACK.get(value)
+
+
+def _policy_to_wire(policy: domain.ClassPolicy) -> weights_pb2.ClassPolicy:
+    task_class = policy.task_class
+    slo = task_class.slo
+    return weights_pb2.ClassPolicy(
+        task_class=task_class.name,
+        weight=policy.weight,
+        default_weight=policy.default_weight,
+        slo=weights_pb2.Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s, e2e_s=slo.e2e_s),
+        value=task_class.value,
+        floor=task_class.floor,
+        late=_LATE[task_class.late],
+        max_wait_s=task_class.max_wait_s,
+    )
+
+
+def _policy_from_wire(message: weights_pb2.ClassPolicy) -> domain.ClassPolicy:
+    slo = message.slo
+    task_class = TaskClass(
+        name=message.task_class,
+        slo=Slo(
+            slo.ttft_s,
+            slo.tpot_s if slo.HasField("tpot_s") else None,
+            slo.e2e_s if slo.HasField("e2e_s") else None,
+        ),
+        value=message.value,
+        floor=message.floor,
+        late=_LATE_BACK[message.late],
+        max_wait_s=message.max_wait_s if message.HasField("max_wait_s") else None,
+    )
+    return domain.ClassPolicy(task_class, message.weight, message.default_weight)
+
+
+def _class_from_wire(message: weights_pb2.ClassDecision) -> domain.ClassDecision:
+    return domain.ClassDecision(
+        task_class=message.task_class,
+        weight=message.weight,
+        rule_share=message.rule_share if message.HasField("rule_share") else None,
+        residual=message.residual if message.HasField("residual") else None,
+        features=tuple(
+            domain.Feature(feature.name, feature.value if feature.HasField("value") else None)
+            for feature in message.features
+        ),
+        guardrails=tuple(message.guardrails),
+    )
+
+
+def _report_to_wire(report: status.Report | None) -> weights_pb2.Report | None:
+    if report is None:
+        return None
+    return weights_pb2.Report(
+        applied_version=report.applied_version,
+        applied_epoch=report.applied_epoch,
+        neutral=report.neutral,
+        kv_usage_ratio=report.kv_usage_ratio,
+        snapshot_age_s=report.snapshot_age_s,
+        queues=[
+            weights_pb2.ClassQueueDepth(
+                task_class=depth.task_class,
+                waiting=depth.waiting,
+                running=depth.running,
+                oldest_wait_s=depth.oldest_wait_s,
+            )
+            for depth in report.queues
+        ],
+    )
+
+
+def _engine_from_wire(message: admin_pb2.EngineStatus) -> status.EngineStatus:
+    return status.EngineStatus(
+        engine_id=message.engine_id,
+        engine_version=message.engine_version,
+        acked_version=message.acked_version,
+        last_nack_reason=(
+            message.last_nack_reason if message.HasField("last_nack_reason") else None
+        ),
+        last_report=(
+            report_from_wire(message.last_report) if message.HasField("last_report") else None
+        ),
+    )
