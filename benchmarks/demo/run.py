@@ -14,7 +14,7 @@ from benchmarks.errors import ChildFailed
 from benchmarks.results import PolicyResult, summarise
 from benchmarks.stack.engine import MODEL_NAME
 from controlplane.client import WeightsClient
-from controlplane.errors import ControlPlaneError
+from controlplane.errors import ClientError
 from controlplane.snapshot import Discipline
 
 _CAPACITY_REQUESTS = 50
@@ -126,7 +126,7 @@ async def _observe(parts: Parts, client: WeightsClient, state: DemoState) -> Non
         try:
             state.snapshot = await asyncio.to_thread(client.get)
             state.control_plane_answers = True
-        except ControlPlaneError:
+        except ClientError:
             # It may be down for a while: the engine goes on, and so does the demo.
             state.control_plane_answers = False
         await asyncio.sleep(_OBSERVE_EVERY_S)
