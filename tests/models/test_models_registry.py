@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,18 @@ def test_processes_that_start_at_once_on_an_empty_store_make_one_version(tmp_pat
     assert [process.returncode for process in started] == [0, 0], stderrs
     assert stderrs == ["", ""], "a first start is quiet"
     assert [v.version for v in Registry(RegistryLocation(uri)).versions()] == ["1"]
+
+
+def test_threads_with_registries_of_their_own_do_not_wait_for_each_other_for_ever(
+    location: RegistryLocation,
+) -> None:
+    def start(seed: int) -> str:
+        mine = Registry(location)
+        mine.ensure_first_version()
+        return register_another(mine, seed)
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sorted(threads.map(start, range(3))) == ["2", "3", "4"]
 
 
 def test_version_tells_how_it_came_about(registry: Registry) -> None:
