@@ -1,0 +1,45 @@
+"""`trimtab serve`: run the control plane."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.failure import ExitCode, fail
+from controlplane import service
+from controlplane.config import Config, load_config
+from controlplane.errors import AddressInUse, ConfigError, StoreError
+from controlplane.log import configure_log
+
+ConfigFile = Annotated[
+    Path, typer.Option("--config", "-c", help="YAML file; TRIMTAB_ variables win over it.")
+]
+
+
+def serve(config: ConfigFile) -> None:
+    """Run the control plane until SIGTERM or Ctrl-C."""
+    settings = configuration(config)
+    configure_log()
+    try:
+        asyncio.run(service.serve(settings))
+    except AddressInUse as error:
+        fail(
+            str(error),
+            fix="stop what listens there, or change `listen` or `metrics_listen`",
+            code=ExitCode.USAGE,
+        )
+    except StoreError as error:
+        fail(
+            f"the snapshot store can't be opened: {error}",
+            fix="make `store.path` writable, or move a damaged file away",
+            code=ExitCode.USAGE,
+        )
+
+
+def configuration(path: Path) -> Config:
+    """Load the configuration, or leave with every problem in it."""
+    try:
+        return load_config(path)
+    except ConfigError as error:
+        fail(str(error), fix="correct the keys named above", code=ExitCode.USAGE)
