@@ -12,11 +12,11 @@ class ModelError(Exception):
     """Root of this package's errors."""
 
 
-class RegistryUnavailable(ModelError):  # noqa: N818 - named after the state, as gRPC does
+class RegistryUnavailable(ModelError):
     """The registry does not answer, or refuses the call."""
 
 
-class UnknownVersion(ModelError):  # noqa: N818 - named after the state
+class UnknownVersion(ModelError):
     """The registry holds no such version.
 
     Attributes:
@@ -29,7 +29,7 @@ class UnknownVersion(ModelError):  # noqa: N818 - named after the state
         super().__init__(f"model {model_name!r} has no version {version!r}")
 
 
-class SchemaMismatch(ModelError):  # noqa: N818 - named after the state
+class SchemaMismatch(ModelError):
     """The bundle was made for other features or another network.
 
     Attributes:
@@ -44,5 +44,5 @@ class SchemaMismatch(ModelError):  # noqa: N818 - named after the state
         super().__init__(f"the bundle has schema {found}, this process needs {expected}")
 
 
-class CorruptBundle(ModelError):  # noqa: N818 - named after the state
+class CorruptBundle(ModelError):
     """The bundle's files are missing, changed, or do not hold a usable network."""

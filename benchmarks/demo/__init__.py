@@ -1,0 +1,1 @@
+"""The demo: one real engine, the same arrivals under fcfs and under learned weights."""

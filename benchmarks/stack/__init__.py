@@ -1,0 +1,1 @@
+"""The real parts, started as child processes: engine, Prometheus, control plane."""

@@ -1,0 +1,112 @@
+"""A real vLLM engine (CPU build) with a tiny model, on loopback."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.stack.process import ChildProcess, answers_http, free_port
+from benchmarks.stack.tiny_llama import write_tiny_llama
+
+MODEL_NAME = "tiny-llama"
+_READY_TIMEOUT_S = 240.0
+
+Scheduler = Literal["trimtab", "stock-fcfs", "stock-priority"]
+
+_SCHEDULER_ARGS: Mapping[Scheduler, tuple[str, ...]] = {
+    "trimtab": ("--scheduler-cls", "dataplane.scheduler.TrimtabScheduler"),
+    "stock-fcfs": ("--scheduling-policy", "fcfs"),
+    "stock-priority": ("--scheduling-policy", "priority"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSize:
+    """Size of the model and of the engine's step.
+
+    The default queues at about ten short requests/s on one CPU core, as a real
+    server does at its own scale.
+    """
+
+    hidden: int = 384
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 2
+    max_model_len: int = 4096
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 512
+    kv_cache_gib: int = 1
+
+
+class VllmEngine:
+    """``vllm.entrypoints.openai.api_server`` as a child process.
+
+    Raises:
+        ChildFailed: it did not become ready.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        scheduler: Scheduler = "trimtab",
+        control_plane: str = "127.0.0.1:9440",
+        size: EngineSize | None = None,
+    ) -> None:
+        size = size or EngineSize()
+        model = folder / "model"
+        metrics = folder / "metrics"
+        metrics.mkdir(parents=True, exist_ok=True)
+        write_tiny_llama(
+            model, hidden=size.hidden, layers=size.layers, heads=size.heads, kv_heads=size.kv_heads
+        )
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.address}"
+        self.child = ChildProcess(
+            "vllm",
+            [*_argv(model, size, self.port), *_SCHEDULER_ARGS[scheduler]],
+            log=folder / "vllm.log",
+            env={
+                **_env(size),
+                "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+                "TRIMTAB_CONTROL_PLANE": control_plane,
+            },
+        )
+
+    def wait_ready(self) -> None:
+        """Wait until it serves."""
+        self.child.wait_ready(
+            lambda: answers_http(f"{self.url}/health"), timeout_s=_READY_TIMEOUT_S
+        )
+
+
+def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
+    return [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
+        "--model", str(model),
+        "--served-model-name", MODEL_NAME,
+        "--load-format", "dummy",
+        "--dtype", "bfloat16",
+        "--enforce-eager",
+        "--host", "127.0.0.1",
+        "--port", str(port),
+        "--max-model-len", str(size.max_model_len),
+        "--max-num-seqs", str(size.max_num_seqs),
+        "--max-num-batched-tokens", str(size.max_num_batched_tokens),
+        "--disable-uvicorn-access-log",
+    ]  # fmt: skip
+
+
+def _env(size: EngineSize) -> dict[str, str]:
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(size.kv_cache_gib),
+        # One core for the engine; the API server and the client share the rest.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+    }

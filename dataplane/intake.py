@@ -1,0 +1,74 @@
+"""The door: each request gets a ticket with its class and its age."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from dataplane.clock import Clock
+from dataplane.faults import FaultBarrier
+from dataplane.labels import DEFAULT_CLASS, ClassLabels
+from dataplane.ticket import Ticket
+from dataplane.weights import WeightTable
+
+CLAIM = "task_class"
+"""Key in ``vllm_xargs`` under which a client names its class."""
+
+LONGEST_TRANSIT_S = 60.0
+"""What a request may have waited before it reached the scheduler; more is a stepped clock."""
+
+
+class Arrival(Protocol):
+    """What the door looks at of a vLLM request."""
+
+    request_id: str
+    arrival_time: float
+    num_prompt_tokens: int
+    sampling_params: Any
+
+
+class Intake:
+    """Holds the tickets of all live requests.
+
+    Args:
+        labels: resolves classes.
+        table: gives the table in force.
+        barrier: ends faults; a request whose class cannot be found gets the default one.
+    """
+
+    def __init__(
+        self,
+        *,
+        labels: ClassLabels,
+        table: Callable[[float], WeightTable],
+        barrier: FaultBarrier,
+        clock: Clock,
+    ) -> None:
+        self._labels = labels
+        self._table = table
+        self._barrier = barrier
+        self._clock = clock
+        self.tickets: dict[str, Ticket] = {}
+
+    def ticket_of(self, request: Arrival) -> Ticket:
+        """The request's ticket, written at the first call. Never raises."""
+        ticket = self.tickets.get(request.request_id)
+        if ticket is None:
+            now_s = self._clock.monotonic_s()
+            ticket = Ticket(request.request_id, DEFAULT_CLASS, now_s)
+            self.tickets[request.request_id] = ticket
+            with self._barrier:
+                self._fill_in(ticket, request, now_s)
+        return ticket
+
+    def _fill_in(self, ticket: Ticket, request: Arrival, now_s: float) -> None:
+        # The API process stamps arrivals with its wall clock, which is this host's. It is
+        # looked at once, here: a clock that steps later ages nobody.
+        transit_s = self._clock.wall_s() - request.arrival_time
+        ticket.arrived_s = now_s - min(max(transit_s, 0.0), LONGEST_TRANSIT_S)
+        ticket.prompt_tokens = request.num_prompt_tokens
+        parameters = request.sampling_params
+        ticket.stops_on_text = bool(getattr(parameters, "stop", None))
+        ticket.task_class = self._labels.resolve(
+            (getattr(parameters, "extra_args", None) or {}).get(CLAIM),
+            request.num_prompt_tokens,
+            self._table(now_s),
+        )

@@ -1,0 +1,31 @@
+"""What the plugin remembers of one live request."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One request from arrival to end. Times are on this process's monotonic clock.
+
+    Attributes:
+        stops_on_text: whether it ends when a given text comes up. vLLM looks for the text
+            outside of the engine and then aborts the request here.
+        place: position among all waiting requests, smaller is earlier; the queue gives it.
+        dispatched_s: when it first got onto the engine; None: not yet.
+        first_token_s: end of the step that gave its first token; None: not yet.
+        generated_tokens: tokens that reached the client.
+        admission: position among the running requests in order of admission.
+        running: whether it is running now.
+    """
+
+    request_id: str
+    task_class: str
+    arrived_s: float
+    prompt_tokens: int = 0
+    stops_on_text: bool = False
+    place: int = 0
+    dispatched_s: float | None = None
+    first_token_s: float | None = None
+    generated_tokens: int = 0
+    admission: int = 0
+    running: bool = False

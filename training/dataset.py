@@ -1,0 +1,86 @@
+"""Examples out of a long window: 12 steps in, the violation fraction of the 13th out.
+
+Shapes: N examples, C classes, T steps, F features.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.classes import TaskClass
+from models.features import FEATURE_NAMES, encode
+from models.window import STEPS, Window
+from training.errors import NotEnoughHistory
+from training.targets import violation_targets
+
+MIN_EXAMPLES = 48
+"""Four minutes. Fewer leave a hold-out of a handful, whose loss says nothing."""
+
+_LAST_VIOLATION = FEATURE_NAMES.index("violation_fraction")
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples in the order of time.
+
+    Attributes:
+        features: [N, C, T, F] as the network sees them when it serves.
+        target: [N, C] violation fraction in the step that follows.
+        mask: [N, C] whether that step says anything of the class.
+    """
+
+    features: NDArray[np.float32]
+    target: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Number of examples N."""
+        return len(self.features)
+
+    @property
+    def persistence(self) -> NDArray[np.float32]:
+        """The forecast that all stays as it was in the window's last step: [N, C]."""
+        return self.features[:, :, -1, _LAST_VIOLATION]
+
+    def split(self, holdout_ratio: float) -> tuple["Examples", "Examples"]:
+        """The older part and the newest ``holdout_ratio``, at least one example each.
+
+        By time, not at random: neighbouring examples share 11 of their 12 steps.
+        """
+        held_out = min(max(1, round(len(self) * holdout_ratio)), len(self) - 1)
+        cut = len(self) - held_out
+        return self._part(slice(None, cut)), self._part(slice(cut, None))
+
+    def _part(self, rows: slice) -> "Examples":
+        return Examples(self.features[rows], self.target[rows], self.mask[rows])
+
+
+def build_examples(
+    history: Window, classes: Sequence[TaskClass], *, min_examples: int = MIN_EXAMPLES
+) -> Examples:
+    """Slide the network's window over the history, one step at a time.
+
+    Examples whose next step says nothing of any class are left out.
+
+    Raises:
+        NotEnoughHistory: fewer than ``min_examples`` remain.
+        ValueError: history and classes do not fit each other or the schema.
+    """
+    targets = violation_targets(history)
+    useful = [step for step in range(STEPS, history.steps) if targets.mask[:, step].any()]
+    if len(useful) < min_examples:
+        raise NotEnoughHistory(
+            examples=len(useful),
+            needed=min_examples,
+            history_s=history.steps * history.step_s,
+            needed_s=(STEPS + min_examples) * history.step_s,
+        )
+    return Examples(
+        features=np.stack(
+            [encode(history.between(step - STEPS, step), classes) for step in useful]
+        ),
+        target=targets.ratio[:, useful].T.astype(np.float32),
+        mask=targets.mask[:, useful].T,
+    )

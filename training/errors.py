@@ -1,0 +1,32 @@
+"""What can go wrong in training.
+
+TrainingError
+├── NotEnoughHistory   fewer measured steps than there must be
+└── FitInterrupted     stopped before the first epoch was over
+"""
+
+
+class TrainingError(Exception):
+    """Root of this package's errors."""
+
+
+class NotEnoughHistory(TrainingError):
+    """The history holds too few examples.
+
+    Attributes:
+        examples: how many there are.
+        needed: how many there must be.
+    """
+
+    def __init__(self, *, examples: int, needed: int, history_s: float, needed_s: float) -> None:
+        """Say both in examples and in time."""
+        self.examples = examples
+        self.needed = needed
+        super().__init__(
+            f"{history_s:.0f} s of history give {examples} examples with traffic; "
+            f"{needed} are needed, which takes at least {needed_s:.0f} s"
+        )
+
+
+class FitInterrupted(TrainingError):
+    """Stopped before the first epoch was over: there is nothing to keep."""

@@ -1,0 +1,61 @@
+"""What is minimised, and how.
+
+Shapes: B examples of a batch, C classes, T steps, F features.
+"""
+
+from typing import TypeAlias
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from models.lstm import ResidualLstm
+
+Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Features [B, C, T, F], target [B, C], mask [B, C]. The class axis is whole in each example:
+the network compares the classes."""
+
+
+def masked_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """Mean binary cross-entropy against a fraction, over what the mask leaves: a scalar.
+
+    A proper score: its minimum lies at the true fraction, which a class that violates one time
+    in twenty needs as much as one that always does.
+    """
+    entropy = binary_cross_entropy_with_logits(logits, target, reduction="none")  # [B, C]
+    weight = mask.to(entropy.dtype)  # [B, C]
+    return (entropy * weight).sum() / weight.sum()
+
+
+class ViolationTask(pl.LightningModule):
+    """One-step forecast of each class's violation fraction."""
+
+    def __init__(self, network: ResidualLstm, *, learning_rate: float, weight_decay: float) -> None:
+        super().__init__()
+        self.network = network
+        self._learning_rate = learning_rate
+        self._weight_decay = weight_decay
+
+    def training_step(self, batch: Batch, _index: int) -> Tensor:
+        """Loss of one batch."""
+        return self._loss(batch, "train_loss")
+
+    def validation_step(self, batch: Batch, _index: int) -> Tensor:
+        """Loss of one batch of the hold-out."""
+        return self._loss(batch, "validation_loss")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(
+            self.parameters(), lr=self._learning_rate, weight_decay=self._weight_decay
+        )
+
+    def _loss(self, batch: Batch, name: str) -> Tensor:
+        features, target, mask = batch
+        loss = masked_cross_entropy(self.network.logits(features), target, mask)
+        # Weighted by what was counted, so that an epoch's mean is the mean over all of it.
+        self.log(
+            name, loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=int(mask.sum())
+        )
+        return loss
