@@ -236,14 +236,17 @@ class Registry:
         """
         exceptions = _mlflow().exceptions
         try:
-            return Path(
-                _mlflow().artifacts.download_artifacts(
-                    f"models:/{self._name}/{version}/extra_files",
-                    dst_path=folder,
-                    tracking_uri=self._uri,
-                    registry_uri=self._uri,
+            with _FLUENT:
+                # It resolves models:/ in the process's registry, whatever the argument says.
+                _mlflow().set_registry_uri(self._uri)
+                return Path(
+                    _mlflow().artifacts.download_artifacts(
+                        f"models:/{self._name}/{version}/extra_files",
+                        dst_path=folder,
+                        tracking_uri=self._uri,
+                        registry_uri=self._uri,
+                    )
                 )
-            )
         except FileNotFoundError as error:
             raise CorruptBundle(f"the files of version {version} are gone") from error
         except (exceptions.MlflowException, OSError) as error:
