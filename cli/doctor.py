@@ -20,7 +20,6 @@ from controlplane.errors import ClientError, NoEngineMetrics, StaleWindow, Telem
 from controlplane.telemetry.source import PrometheusSource
 from controlplane.telemetry.window import fetch_window
 from models.errors import ModelError
-from models.registry import Registry
 from models.versions import RegistryLocation
 
 
@@ -92,6 +91,8 @@ def check_prometheus(config: Config) -> list[Finding]:
 
 def check_registry(config: Config) -> list[Finding]:
     """Can the champion be loaded?"""
+    from models.registry import Registry  # noqa: PLC0415 - it imports torch, which takes seconds
+
     settings = config.registry
     location = RegistryLocation(settings.tracking_uri, settings.artifact_root, settings.model_name)
     try:

@@ -122,7 +122,10 @@ class Registry:
         with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
             self._client.get_model_version(self._name, version)
         with tempfile.TemporaryDirectory(prefix="trimtab-") as scratch:
-            with self._mapped(absent=CorruptBundle(f"the files of version {version} are gone")):
+            gone = CorruptBundle(f"the files of version {version} are gone")
+            with self._mapped(absent=gone), _FLUENT:
+                # It resolves models:/ in the process's registry, whatever the argument says.
+                _mlflow().set_registry_uri(self._uri)
                 folder = _mlflow().artifacts.download_artifacts(
                     f"models:/{self._name}/{version}/extra_files",
                     dst_path=scratch,

@@ -50,6 +50,12 @@ def _engine(parts: Parts) -> EngineReading:
     return reading
 
 
+def _explained(client: WeightsClient) -> set[str]:
+    """Classes of the newest decision whose rule share is known."""
+    decision = client.explain(client.get().version)
+    return {part.task_class for part in decision.plan.classes if part.rule_share}
+
+
 def _serving(parts: Parts) -> None:
     """Wait until the engine runs a fresh learned snapshot."""
     with WeightsClient(parts.control_plane.address) as client:
@@ -68,9 +74,8 @@ def test_measured_weights_reach_the_engine_and_every_request_is_answered(parts: 
         snapshot = client.get()
         assert {policy.task_class.name for policy in snapshot.classes} == CLASS_NAMES
         assert sum(policy.weight for policy in snapshot.classes) == pytest.approx(1.0)
-        decision = client.explain(snapshot.version)
-    assert {part.task_class for part in decision.plan.classes} == CLASS_NAMES
-    assert all(part.rule_share for part in decision.plan.classes)
+        # A tick whose window came too late holds the weights, and explains nothing.
+        _until(lambda: _explained(client) == CLASS_NAMES, "a decision with a rule share per class")
     _until(lambda: (_engine(parts).snapshot_version or 0) > first, "a newer snapshot")
     reading = _engine(parts)
     assert set(reading.weights) >= CLASS_NAMES
@@ -231,7 +236,8 @@ def test_an_unknown_version_or_a_silent_control_plane_is_a_clear_error(parts: Pa
 def test_a_second_control_plane_on_the_same_port_is_refused(parts: Parts) -> None:
     refused = _trimtab("serve", "--config", str(parts.control_plane.config))
     assert refused.returncode == 2
-    assert parts.control_plane.address.rsplit(":", 1)[1] in refused.stderr
+    taken = (parts.control_plane.address, parts.control_plane.metrics_address)
+    assert any(f"{address} is in use" in refused.stderr for address in taken)
 
 
 def test_health_and_reflection_answer(parts: Parts) -> None:

@@ -1,0 +1,109 @@
+"""A publisher on a real store, and a gRPC server on loopback in front of it."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+import pytest_asyncio
+from virtual_clock import VirtualClock
+
+from controlplane.admin import AdminDesk
+from controlplane.broadcast import Broadcast
+from controlplane.clock import SystemClock
+from controlplane.guardrails import default_shares
+from controlplane.metrics import Metrics
+from controlplane.publisher import FleetPolicy, Publisher
+from controlplane.push import PushService
+from controlplane.restart import Lineage
+from controlplane.snapshot import ClassRule, Discipline
+from controlplane.store.sqlite import SqliteStore
+from models.classes import LatePolicy, Slo, TaskClass
+from protos.trimtab.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
+from protos.trimtab.v1.weights_pb2_grpc import add_WeightsServiceServicer_to_server
+
+CLASSES = (
+    TaskClass("vip", Slo(0.5, tpot_s=0.1), value=8.0, late=LatePolicy.DEMOTE),
+    TaskClass("batch", Slo(60.0), value=2.0, floor=0.05, max_wait_s=120.0),
+)
+
+
+@pytest.fixture
+def task_classes() -> tuple[TaskClass, ...]:
+    return CLASSES
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "trimtab.db", retention=1000)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def broadcast() -> Broadcast:
+    return Broadcast()
+
+
+@pytest.fixture
+def publisher(
+    store: SqliteStore, broadcast: Broadcast, clock: VirtualClock, metrics: Metrics
+) -> Publisher:
+    policy = FleetPolicy(
+        task_classes=CLASSES,
+        default_weights=tuple(default_shares(CLASSES).tolist()),
+        rules=(ClassRule("batch", min_prompt_tokens=4096),),
+        ttl_s=30.0,
+    )
+    return Publisher(
+        policy=policy,
+        lineage=Lineage(epoch=7, last_version=0),
+        discipline=Discipline.APQ,
+        store=store,
+        broadcast=broadcast,
+        clock=clock,
+        metrics=metrics,
+    )
+
+
+@dataclass(frozen=True)
+class Door:
+    """A running server and what stands behind it."""
+
+    address: str
+    push: PushService
+    publisher: Publisher
+    broadcast: Broadcast
+    metrics: Metrics
+
+
+@pytest_asyncio.fixture
+async def door(publisher: Publisher, broadcast: Broadcast, metrics: Metrics) -> AsyncIterator[Door]:
+    push = PushService(
+        broadcast=broadcast,
+        publisher=publisher,
+        max_streams=3,
+        answer_timeout_s=0.5,
+        clock=SystemClock(),
+        metrics=metrics,
+    )
+    desk = AdminDesk(publisher=publisher, engines=lambda: push.engines, missed_windows=lambda: 4)
+    server = grpc.aio.server()
+    add_WeightsServiceServicer_to_server(push, server)
+    add_AdminServiceServicer_to_server(desk, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield Door(f"127.0.0.1:{port}", push, publisher, broadcast, metrics)
+    broadcast.close()
+    await server.stop(None)
