@@ -241,6 +241,18 @@ def test_version_whose_files_are_gone_is_not_promoted(registry: Registry, tmp_pa
     assert registry.champion_version() == "1"
 
 
+def test_each_registry_of_a_process_loads_from_its_own_store(
+    registry: Registry, migrated: Path, tmp_path: Path
+) -> None:
+    version = register_another(registry, seed=7)
+    shutil.copy(migrated, tmp_path / "other.db")
+    other = Registry(RegistryLocation(f"sqlite:///{tmp_path}/other.db"))
+    other.ensure_first_version()
+    assert register_another(other, seed=8) == version
+    assert registry.load(version).provenance.seed == 7
+    assert other.load(version).provenance.seed == 8
+
+
 def test_relative_store_lies_where_the_process_started(
     migrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
