@@ -104,8 +104,10 @@ def test_promoting_a_model_in_mid_run_changes_the_snapshots_and_fails_no_request
     _serving(parts)
     config = str(parts.control_plane.config)
     with WeightsClient(parts.control_plane.address) as client, traffic(parts, 25.0) as run:
-        time.sleep(12.0)  # history to learn from
-        trained = _trimtab("train", "run", "--since", "5m", "--config", config)
+        time.sleep(15.0)  # history to learn from: little, as the test is about the promotion
+        trained = _trimtab(
+            "train", "run", "--since", "2m", "--min-examples", "2", "--config", config
+        )
         assert trained.returncode == 0, trained.stdout + trained.stderr
         listed = _trimtab("models", "list", "--config", config, "--json")
         assert listed.returncode == 0, listed.stderr
