@@ -25,7 +25,7 @@ class ConfigError(ControlPlaneError):
     """The configuration is wrong; one line per problem, each with its key."""
 
 
-class AddressInUse(ControlPlaneError):  # noqa: N818 - named after the state, as gRPC does
+class AddressInUse(ControlPlaneError):
     """The address can't be bound.
 
     Attributes:
@@ -45,23 +45,23 @@ class TelemetryError(ControlPlaneError):
     """There is no usable window."""
 
 
-class PrometheusUnreachable(TelemetryError):  # noqa: N818 - named after the state
+class PrometheusUnreachable(TelemetryError):
     """No connection, or no answer in time."""
 
 
-class PrometheusRefused(TelemetryError):  # noqa: N818 - named after the state
+class PrometheusRefused(TelemetryError):
     """Prometheus answered with an error."""
 
 
-class MalformedAnswer(TelemetryError):  # noqa: N818 - named after the state
+class MalformedAnswer(TelemetryError):
     """The answer is no query result."""
 
 
-class NoEngineMetrics(TelemetryError):  # noqa: N818 - named after the state
+class NoEngineMetrics(TelemetryError):
     """Prometheus has no metric of any engine in the range."""
 
 
-class StaleWindow(TelemetryError):  # noqa: N818 - named after the state
+class StaleWindow(TelemetryError):
     """The newest sample is too old to act on.
 
     Attributes:
@@ -81,13 +81,13 @@ class ClientError(ControlPlaneError):
     """A call to a control plane failed."""
 
 
-class ControlPlaneAway(ClientError):  # noqa: N818 - named after the state
+class ControlPlaneAway(ClientError):
     """Nothing answers at the address."""
 
 
-class NoSuchSnapshot(ClientError):  # noqa: N818 - named after the state
+class NoSuchSnapshot(ClientError):
     """The version was never published or is past retention."""
 
 
-class CallRefused(ClientError):  # noqa: N818 - named after the state
+class CallRefused(ClientError):
     """The control plane turned the call down."""

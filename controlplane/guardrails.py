@@ -33,7 +33,7 @@ MAX_RATIO = 1e9
 
 
 class Guardrail(StrEnum):
-    """What changed a wanted weight, in the order of application."""
+    """What changed a wanted weight: of two lower bounds, the one that binds."""
 
     FINITE = "finite"
     """It was no positive finite number: the class keeps its previous share."""
@@ -69,8 +69,8 @@ def guard(
     shares = _fill(target, np.maximum(floors, step_low), high)
     conditions = {
         Guardrail.FINITE: ~usable,
-        Guardrail.STEP: (target < step_low) | (target > high),
-        Guardrail.FLOOR: target < floors,
+        Guardrail.STEP: ((target < step_low) & (step_low > floors)) | (target > high),
+        Guardrail.FLOOR: (target < floors) & (step_low <= floors),
     }
     return Guarded(shares, _fired(conditions))
 
