@@ -11,7 +11,7 @@ from cli.models import open_registry, registry_failures
 from controlplane.clock import SystemClock
 from controlplane.config import Config, load_config
 from controlplane.errors import ConfigError, TelemetryError
-from training.errors import FitInterrupted, NotEnoughHistory
+from training.errors import FitDiverged, NotEnoughHistory
 
 if TYPE_CHECKING:
     from models.registry import Registry
@@ -95,8 +95,8 @@ def _retrain(
         )
     except NotEnoughHistory as error:
         fail(str(error), fix="use a longer --since, or let traffic run for longer")
-    except FitInterrupted as error:
-        fail(str(error), fix="run it again")
+    except FitDiverged as error:
+        fail(str(error), fix="try another --seed, or look for absurd numbers in the metrics")
     except TelemetryError as error:
         fail(
             str(error), fix="start Prometheus, or pass --prometheus URL", code=ExitCode.UNAVAILABLE

@@ -1,35 +1,33 @@
 """Disciplines: which of the heads of the class queues goes next.
 
-A discipline is a pure function of the heads and the time. All of them are work-conserving:
-as long as something waits, something is chosen. None looks at a class's name, so renaming
-classes changes nothing.
+A discipline is a pure function that gives a head its standing at a given time; the largest
+standing goes next. So every discipline is work-conserving: as long as something waits,
+something is chosen. None looks at a class's name, so renaming classes changes nothing.
 
 Legend: a head is the first request of a class in the class's own order; w_k and slo_k are
 the weight and the TTFT objective of its class k, age_k its time since arrival.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, Discipline, LatePolicy
 
-Head = tuple[Ticket, ClassPolicy]
-Discipliner = Callable[[Iterable[Head], float], Ticket | None]
+Standing = tuple[int, float, int]
+"""Rank, index within the rank, and minus the place, which is unique: no two are equal."""
+
+Ordering = Callable[[Ticket, ClassPolicy, float], Standing]
 
 LATE, IN_TIME, OVERDUE = range(3)
 
 
-def fcfs(heads: Iterable[Head], now_s: float) -> Ticket | None:  # noqa: ARG001 - one signature for all disciplines
-    """First come, first served: the smallest place, whatever the class. None: no heads."""
-    first: Ticket | None = None
-    for ticket, _ in heads:
-        if first is None or ticket.place < first.place:
-            first = ticket
-    return first
+def fcfs(ticket: Ticket, policy: ClassPolicy, now_s: float) -> Standing:  # noqa: ARG001 - one signature for all
+    """First come, first served: the smallest place, whatever the class and the time."""
+    return IN_TIME, 0.0, -ticket.place
 
 
-def apq(heads: Iterable[Head], now_s: float) -> Ticket | None:
-    """Accumulating priority: the largest index ``w_k * age_k / slo_k``. None: no heads.
+def apq(ticket: Ticket, policy: ClassPolicy, now_s: float) -> Standing:
+    """Accumulating priority: the largest index ``w_k * age_k / slo_k``.
 
     Every class with a positive weight overtakes any other by waiting, so none starves; and
     as the index is computed at the dispatch, a new weight acts on what is queued already.
@@ -41,26 +39,14 @@ def apq(heads: Iterable[Head], now_s: float) -> Ticket | None:
     ``max_wait_s`` goes first, the most overdue of them leading. Under ``demote`` a head
     that can no longer make its objective goes after all that can.
     """
-    best: Ticket | None = None
-    best_rank, best_index = LATE, 0.0
-    for ticket, policy in heads:
-        age_s = now_s - ticket.arrived_s
-        index = policy.gain_per_s * age_s
-        rank = IN_TIME
-        if policy.max_wait_s is not None and age_s > policy.max_wait_s:
-            rank, index = OVERDUE, age_s - policy.max_wait_s
-        elif policy.late is LatePolicy.DEMOTE and is_late(ticket, policy, now_s):
-            rank = LATE
-        if (
-            best is None
-            or rank > best_rank
-            or (
-                rank == best_rank
-                and (index > best_index or (index == best_index and ticket.place < best.place))
-            )
-        ):
-            best, best_rank, best_index = ticket, rank, index
-    return best
+    age_s = now_s - ticket.arrived_s
+    if policy.max_wait_s is not None and age_s > policy.max_wait_s:
+        return OVERDUE, age_s - policy.max_wait_s, -ticket.place
+    demoted = policy.late is LatePolicy.DEMOTE and is_late(ticket, policy, now_s)
+    return LATE if demoted else IN_TIME, policy.gain_per_s * age_s, -ticket.place
+
+
+ORDERINGS: dict[Discipline, Ordering] = {Discipline.APQ: apq, Discipline.FCFS: fcfs}
 
 
 def is_late(ticket: Ticket, policy: ClassPolicy, now_s: float) -> bool:
@@ -70,9 +56,6 @@ def is_late(ticket: Ticket, policy: ClassPolicy, now_s: float) -> bool:
     sense: what is left of it is progress that others have already paid for.
     """
     return ticket.dispatched_s is None and now_s - ticket.arrived_s > policy.slo.ttft_s
-
-
-DISCIPLINES: dict[Discipline, Discipliner] = {Discipline.APQ: apq, Discipline.FCFS: fcfs}
 
 
 def running_rank(weight: float, *, prefilling: bool, memory_short: bool) -> tuple[bool, float]:

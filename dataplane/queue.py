@@ -7,7 +7,7 @@ from vllm.v1.request import Request
 
 from dataplane.faults import FaultBarrier
 from dataplane.lanes import ClassLanes
-from dataplane.ordering import DISCIPLINES, Discipliner, fcfs
+from dataplane.ordering import ORDERINGS, Ordering, fcfs
 from dataplane.ticket import Ticket
 from dataplane.weights import WeightTable
 
@@ -37,7 +37,7 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         self._next_place = 1
         self._table = WeightTable.initial()
         self._now_s = 0.0
-        self._discipline: Discipliner = fcfs
+        self._ordering: Ordering = fcfs
         self._chosen: Ticket | None = None
 
     def begin_step(self, table: WeightTable, now_s: float) -> None:
@@ -45,11 +45,13 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         self._table, self._now_s = table, now_s
         for task_class, lanes in self._lanes.items():
             lanes.settle(table.policy(task_class), now_s)
-        self._discipline, self._chosen = DISCIPLINES[table.discipline], None
+        self._ordering, self._chosen = ORDERINGS[table.discipline], None
 
     def end_step(self) -> None:
         """Fall back to first come, first served until the next step begins."""
-        self._discipline, self._chosen = fcfs, None
+        self._ordering, self._chosen = fcfs, None
+        for lanes in self._lanes.values():
+            lanes.contender = None
 
     def add_request(self, request: Request) -> None:
         """Queue an arrival at the end of its class."""
@@ -151,11 +153,19 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
 
     def _next(self) -> Ticket:
         if self._chosen is None:
-            heads = [head for lanes in self._lanes.values() for head in lanes.heads]
             with self._barrier:
-                self._chosen = self._discipline(heads, self._now_s)
-            chosen = self._chosen or fcfs(heads, self._now_s)
-            if chosen is None:
-                raise IndexError("nothing waits")
-            self._chosen = chosen
+                self._chosen = self._best()
+            if self._chosen is None:
+                self._chosen = self._first()
         return self._chosen
+
+    def _best(self) -> Ticket | None:
+        ordering = self._ordering
+        contenders = [lanes.contender or lanes.contend(ordering) for lanes in self._lanes.values()]
+        return max(contenders)[-1] if contenders else None
+
+    def _first(self) -> Ticket:
+        heads = [head for lanes in self._lanes.values() for head in lanes.heads]
+        if not heads:
+            raise IndexError("nothing waits")
+        return min(heads, key=lambda head: head.place)

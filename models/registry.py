@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from models.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle
 from models.classes import Slo, TaskClass
-from models.errors import CorruptBundle, RegistryUnavailable, UnknownVersion
+from models.errors import CorruptBundle, ModelError, RegistryUnavailable, UnknownVersion
 from models.features import FEATURE_NAMES, encode
 from models.versions import (
     CHALLENGER,
@@ -116,10 +116,20 @@ class Registry:
             SchemaMismatch: it was made for other features or another network.
             CorruptBundle: its files are missing or changed.
         """
-        with self._mapped(unknown=version):
+        with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
             self._client.get_model_version(self._name, version)
-        with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
-            return Bundle.load(self._download(version, folder))
+        with tempfile.TemporaryDirectory(prefix="trimtab-") as scratch:
+            gone = CorruptBundle(f"the files of version {version} are gone")
+            with self._mapped(absent=gone), _FLUENT:
+                # It resolves models:/ in the process's registry, whatever the argument says.
+                _mlflow().set_registry_uri(self._uri)
+                folder = _mlflow().artifacts.download_artifacts(
+                    f"models:/{self._name}/{version}/extra_files",
+                    dst_path=scratch,
+                    tracking_uri=self._uri,
+                    registry_uri=self._uri,
+                )
+            return Bundle.load(Path(folder))
 
     def register(self, bundle: Bundle, *, alias: str | None, run: RunRecord) -> str:
         """Log a run with the bundle's network and register that; returns the new version."""
@@ -192,22 +202,27 @@ class Registry:
             self._lock.release()
 
     @contextmanager
-    def _mapped(self, *, unknown: str | None = None) -> Iterator[None]:
-        """Turn what MLflow and what lies below it raise into this package's errors."""
+    def _mapped(self, *, absent: ModelError | None = None) -> Iterator[None]:
+        """Turn what MLflow and what lies below it raise into this package's errors.
+
+        Args:
+            absent: what to raise when the store answers that it has no such thing.
+        """
         exceptions = _mlflow().exceptions
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - comes with MLflow
 
         try:
             yield
         except exceptions.MlflowException as error:
-            if unknown is not None and error.error_code in _ABSENT:
-                raise UnknownVersion(unknown, model_name=self._name) from error
+            if absent is not None and error.error_code in _ABSENT:
+                raise absent from error
             raise self._unavailable(error) from error
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> RegistryUnavailable:
-        return RegistryUnavailable(f"model registry {self._uri}: {str(error).splitlines()[0]}")
+        cause = " ".join(str(error).split())
+        return RegistryUnavailable(f"model registry {self._uri}: {cause[:300]}")
 
     def _aliases(self) -> dict[str, str]:
         """Version by alias; empty while nothing is registered."""
@@ -227,30 +242,6 @@ class Registry:
             schema_hash=stored.tags.get(SCHEMA_TAG),
             tags=stored.tags,
         )
-
-    def _download(self, version: str, folder: str) -> Path:
-        """Fetch the bundle's files.
-
-        Raises:
-            CorruptBundle: the version has none.
-        """
-        exceptions = _mlflow().exceptions
-        try:
-            with _FLUENT:
-                # It resolves models:/ in the process's registry, whatever the argument says.
-                _mlflow().set_registry_uri(self._uri)
-                return Path(
-                    _mlflow().artifacts.download_artifacts(
-                        f"models:/{self._name}/{version}/extra_files",
-                        dst_path=folder,
-                        tracking_uri=self._uri,
-                        registry_uri=self._uri,
-                    )
-                )
-        except FileNotFoundError as error:
-            raise CorruptBundle(f"the files of version {version} are gone") from error
-        except (exceptions.MlflowException, OSError) as error:
-            raise self._unavailable(error) from error
 
     def _experiment_id(self) -> str:
         with self._exclusive():

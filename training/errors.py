@@ -2,7 +2,7 @@
 
 TrainingError
 ├── NotEnoughHistory   fewer measured steps than there must be
-└── FitInterrupted     stopped before the first epoch was over
+└── FitDiverged        the loss was no number in any epoch
 """
 
 
@@ -28,5 +28,5 @@ class NotEnoughHistory(TrainingError):
         )
 
 
-class FitInterrupted(TrainingError):
-    """Stopped before the first epoch was over: there is nothing to keep."""
+class FitDiverged(TrainingError):
+    """The loss on the hold-out was no number in any epoch."""

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from models.lstm import ResidualLstm
 from training.dataset import Examples
-from training.errors import FitInterrupted
+from training.errors import FitDiverged
 from training.task import ViolationTask, masked_cross_entropy
 
 
@@ -66,10 +66,10 @@ class Fitted:
 
 
 def fit(examples: Examples, options: FitOptions, *, progress: bool = False) -> Fitted:
-    """Fit a fresh network; Ctrl-C keeps the best epoch so far.
+    """Fit a fresh network. Ctrl-C ends the fit and keeps the best epoch so far.
 
     Raises:
-        FitInterrupted: stopped before the first epoch was over.
+        FitDiverged: the loss was no number in any epoch.
     """
     known, held_out = examples.split(options.holdout_ratio)
     with torch.random.fork_rng(devices=[]), _quiet_lightning():
@@ -87,7 +87,7 @@ def fit(examples: Examples, options: FitOptions, *, progress: bool = False) -> F
                 val_dataloaders=_batches(held_out, len(held_out), shuffle=False),
             )
     if best.weights is None:
-        raise FitInterrupted("stopped before the first epoch was over")
+        raise FitDiverged(f"the loss was no number in any of {len(best.epochs)} epochs")
     network.load_state_dict(best.weights)
     return Fitted(
         network=network.eval(),
@@ -174,7 +174,7 @@ def _loss_of_forecast(forecast: NDArray[np.float32], examples: Examples) -> floa
 
 @contextmanager
 def _stop_on_sigint(trainer: pl.Trainer) -> Iterator[threading.Event]:
-    """Let Ctrl-C end the fit after the batch; a second one is the usual interrupt.
+    """Let Ctrl-C end the fit once the first epoch is over; a second one is as usual.
 
     Lightning's own handling leaves the process with SIGINT ignored and exits.
     """

@@ -30,7 +30,7 @@ def retrain(
     Raises:
         controlplane.errors.TelemetryError: Prometheus failed, or knows no engine.
         NotEnoughHistory: too few steps with traffic.
-        FitInterrupted: stopped before the first epoch was over.
+        FitDiverged: the loss was no number in any epoch.
         models.errors.RegistryUnavailable: the result could not be stored.
     """
     history = pull_history(source, classes, since_s=since_s, end_unix_s=end_unix_s)

@@ -72,6 +72,11 @@ class Subscriber:
             self._channel.close()
         self._thread.join(timeout_s)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is alive."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         failures = 0
         while not self._stopped.is_set():
@@ -129,6 +134,8 @@ class Subscriber:
         return [
             ("grpc.keepalive_time_ms", keepalive_ms),
             ("grpc.keepalive_timeout_ms", keepalive_ms),
+            # gRPC gives a ping a minute whatever the line above says; this shortens it.
+            ("grpc.http2.ping_timeout_ms", keepalive_ms),
             ("grpc.http2.max_pings_without_data", 0),
             # Backing off is done here; a shared subchannel would add its own on top.
             ("grpc.use_local_subchannel_pool", 1),

@@ -1,0 +1,35 @@
+"""From a history to a challenger on a real MLflow store."""
+
+from pathlib import Path
+
+import pytest
+
+from models.classes import TaskClass
+from models.registry import Registry, RegistryLocation
+from models.window import STEPS, Window
+from training.fit import FitOptions
+from training.retrain import learn
+
+pytestmark = pytest.mark.system
+
+
+def test_challenger_is_registered_with_its_losses_and_does_not_serve(
+    history: Window, classes: tuple[TaskClass, ...], tmp_path: Path
+) -> None:
+    registry = Registry(RegistryLocation(f"sqlite:///{tmp_path}/mlflow.db"))
+    registry.ensure_first_version()
+    version = learn(history, classes, registry, options=FitOptions(max_epochs=30))
+    newest = registry.versions()[0]
+    assert (newest.version, newest.aliases) == (version, ("challenger",))
+    assert newest.metrics["validation_loss"] < newest.metrics["persistence_loss"]
+    assert newest.metrics["train_loss"] > 0
+    assert registry.champion_version() == "1"
+
+    bundle = registry.load(version)
+    assert bundle.provenance.data_end_unix_s == history.end_unix_s
+    assert bundle.provenance.data_start_unix_s == history.end_unix_s - 1200
+    prediction = bundle.predict(history.between(50, 50 + STEPS), classes)
+    assert (prediction.weights != prediction.rule_shares).all(), "it has learned something"
+
+    registry.promote(version, actor="ada", reason="lower loss")
+    assert registry.champion_version() == version
