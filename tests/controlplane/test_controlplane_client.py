@@ -43,6 +43,28 @@ async def test_watch_gives_each_newer_snapshot_and_ends_with_the_control_plane(d
         assert await asyncio.to_thread(next, watch, None) is None
 
 
+async def test_watch_ends_when_its_client_hangs_up(door: Door) -> None:
+    await door.publisher.publish(PLAN)
+    client = WeightsClient(door.address)
+    watch = client.watch()
+    assert (await asyncio.to_thread(next, watch)).version == 1
+    waiting = asyncio.create_task(asyncio.to_thread(next, watch, None))
+    await asyncio.sleep(0.1)
+    client.close()
+    assert await waiting is None
+
+
+async def test_watcher_that_leaves_frees_its_place(door: Door) -> None:
+    await door.publisher.publish(PLAN)
+    with WeightsClient(door.address) as client:
+        watch = client.watch()
+        await asyncio.to_thread(next, watch)
+        watch.close()
+        async with asyncio.timeout(10.0):
+            while door.broadcast.listeners:  # noqa: ASYNC110 - the server sets no event here
+                await asyncio.sleep(0.01)
+
+
 async def test_discipline_changes_at_once_and_stays(door: Door) -> None:
     await door.publisher.publish(PLAN)
     with WeightsClient(door.address) as client:
