@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 
 class ExitCode(IntEnum):
@@ -22,6 +23,7 @@ class ExitCode(IntEnum):
 def fail(cause: str, *, fix: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
     """Print cause and fix to stderr and leave with ``code``."""
     stderr = Console(stderr=True, soft_wrap=True, highlight=False)
-    stderr.print("[bold red]error:[/]", cause, markup=True, end="\n")
-    stderr.print("  [bold]fix:[/]", fix)
+    # Causes and fixes quote names and brackets of others: no markup in them.
+    stderr.print(Text.assemble(("error: ", "bold red"), cause))
+    stderr.print(Text.assemble(("  fix: ", "bold"), fix))
     raise typer.Exit(int(code))

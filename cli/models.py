@@ -121,13 +121,15 @@ def _section(config: Path | None) -> RegistrySection:
 
 
 def _table(versions: list[ModelVersion]) -> Table:
-    table = Table("version", "aliases", "registered (UTC)", "validation loss", "persistence loss")
+    table = Table()
+    for heading in ("version", "aliases", "registered, UTC", "loss", "persistence"):
+        table.add_column(heading, no_wrap=True)
     for version in versions:
         registered = datetime.fromtimestamp(version.created_unix_s, tz=UTC)
         table.add_row(
             version.version,
             " ".join(f"@{alias}" for alias in version.aliases),
-            f"{registered:%Y-%m-%d %H:%M:%S}",
+            f"{registered:%Y-%m-%d %H:%M}",
             _number(version.metrics.get("validation_loss")),
             _number(version.metrics.get("persistence_loss")),
         )

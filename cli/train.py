@@ -11,6 +11,7 @@ from cli.models import open_registry, registry_failures
 from controlplane.clock import SystemClock
 from controlplane.config import Config, load_config
 from controlplane.errors import ConfigError, TelemetryError
+from training.dataset import MIN_EXAMPLES
 from training.errors import FitDiverged, NotEnoughHistory
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ def run(
         str | None, typer.Option(metavar="URL", help="instead of the one in the configuration")
     ] = None,
     seed: Annotated[int, typer.Option(help="of the initial weights and the order")] = 0,
+    min_examples: Annotated[
+        int, typer.Option(min=2, help="refuse to learn from fewer steps with traffic")
+    ] = MIN_EXAMPLES,
 ) -> None:
     """Fit a network to the history and register it as @challenger."""
     try:
@@ -57,7 +61,9 @@ def run(
         fail(str(error), fix="pass the control plane's file: --config FILE", code=ExitCode.USAGE)
     with registry_failures():
         registry = open_registry(settings.registry)
-        version = _retrain(settings, registry, prometheus, since_s=since, seed=seed)
+        version = _retrain(
+            settings, registry, prometheus, since_s=since, seed=seed, min_examples=min_examples
+        )
         (trained,) = (entry for entry in registry.versions() if entry.version == version)
     losses = ", ".join(
         f"{forecast} loss {trained.metrics[f'{forecast}_loss']:.4f}"
@@ -68,7 +74,13 @@ def run(
 
 
 def _retrain(
-    settings: Config, registry: "Registry", prometheus: str | None, *, since_s: float, seed: int
+    settings: Config,
+    registry: "Registry",
+    prometheus: str | None,
+    *,
+    since_s: float,
+    seed: int,
+    min_examples: int,
 ) -> str:
     # Torch and Lightning take seconds to import; --help need not wait for them.
     import torch  # noqa: PLC0415
@@ -90,7 +102,7 @@ def _retrain(
             registry,
             since_s=since_s,
             end_unix_s=SystemClock().unix_s(),
-            options=FitOptions(seed=seed),
+            options=FitOptions(seed=seed, min_examples=min_examples),
             progress=True,
         )
     except NotEnoughHistory as error:

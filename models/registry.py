@@ -16,10 +16,10 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -81,7 +81,10 @@ class Registry:
         self._database = _sqlite_path(location.tracking_uri)
         self._uri = location.tracking_uri
         self._artifact_root = location.artifact_root
+        self._connected: MlflowClient | None = None
+        self._mutex = threading.RLock()
         if self._database is not None:  # MLflow would read relative paths from where it runs
+            self._file_lock = FileLock(f"{self._database}.lock", timeout=_LOCK_TIMEOUT_S)
             self._uri = f"{_SQLITE}{self._database}"
             root = self._artifact_root or str(self._database.parent / "artifacts")
             self._artifact_root = root if "://" in root else Path(root).absolute().as_uri()
@@ -133,19 +136,13 @@ class Registry:
 
     def register(self, bundle: Bundle, *, alias: str | None, run: RunRecord) -> str:
         """Log a run with the bundle's network and register that; returns the new version."""
-        with self._mapped(), _FLUENT:
+        with self._mapped():
             experiment_id = self._experiment_id()
-            mlflow = _mlflow()
-            mlflow.set_tracking_uri(self._uri)
-            mlflow.set_registry_uri(self._uri)
-            with mlflow.start_run(experiment_id=experiment_id, run_name=run.name) as active:
-                mlflow.log_params({**_origin(bundle), **run.params})
-                mlflow.set_tags({SCHEMA_TAG: bundle.schema_hash, **run.tags})
-                for step, metrics in enumerate(run.epochs):
-                    mlflow.log_metrics(dict(metrics), step=step)
-                mlflow.log_metrics(dict(run.metrics))
-                model = _log_model(bundle)
-            version = self._create_version(bundle, model, run_id=active.info.run_id)
+            with _FLUENT:
+                _mlflow().set_tracking_uri(self._uri)
+                _mlflow().set_registry_uri(self._uri)
+                run_id, model = _log_run(bundle, run, experiment_id=experiment_id)
+            version = self._create_version(bundle, model, run_id=run_id)
             if alias is not None:
                 self._client.set_registered_model_alias(self._name, alias, version)
             return version
@@ -173,33 +170,34 @@ class Registry:
                     self._client.set_registered_model_alias(self._name, PREVIOUS, replaced)
                 self._client.set_registered_model_alias(self._name, CHAMPION, version)
 
-    @cached_property
+    @property
     def _client(self) -> "MlflowClient":
-        """Connects. An SQLite store is created and migrated by one process at a time."""
-        with self._exclusive(), self._mapped():
-            if self._database is not None:
-                _require_sqlite(self._database)
-            client: MlflowClient = _mlflow().MlflowClient(self._uri, self._uri)
-            client.search_registered_models(max_results=1)  # the registry's tables come last
-            return client
+        """Connects when first used. One process at a time creates and migrates SQLite."""
+        if self._connected is None:
+            with self._exclusive(), self._mapped():
+                self._connected = self._connect()
+        return self._connected
 
-    @cached_property
-    def _lock(self) -> FileLock:
-        return FileLock(f"{self._database}.lock", timeout=_LOCK_TIMEOUT_S)
+    def _connect(self) -> "MlflowClient":
+        if self._database is not None:
+            _require_sqlite(self._database)
+        client: MlflowClient = _mlflow().MlflowClient(self._uri, self._uri)
+        client.search_registered_models(max_results=1)  # migrates the registry's part
+        return client
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold an SQLite store against other processes; a server keeps its own order."""
-        if self._database is None:
+        """Hold an SQLite store against other processes; a server keeps its own order.
+
+        Threads take the mutex first, then the file, then `_FLUENT`: no two can wait for each
+        other.
+        """
+        with self._mutex, ExitStack() as held:
+            if self._database is not None:
+                with self._mapped():
+                    self._database.parent.mkdir(parents=True, exist_ok=True)
+                    held.enter_context(self._file_lock)
             yield
-            return
-        with self._mapped():
-            self._database.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     @contextmanager
     def _mapped(self, *, absent: ModelError | None = None) -> Iterator[None]:
@@ -314,6 +312,18 @@ def _origin(bundle: Bundle) -> dict[str, str | int | float]:
     """The bundle's provenance as parameters, without what is not known."""
     known = {name: value for name, value in asdict(bundle.provenance).items() if value is not None}
     return {f"bundle.{name}": value for name, value in known.items()}
+
+
+def _log_run(bundle: Bundle, run: RunRecord, *, experiment_id: str) -> tuple[str, "ModelInfo"]:
+    """Log a finished run to the current tracking URI; returns its id and the model."""
+    mlflow = _mlflow()
+    with mlflow.start_run(experiment_id=experiment_id, run_name=run.name) as active:
+        mlflow.log_params({**_origin(bundle), **run.params})
+        mlflow.set_tags({SCHEMA_TAG: bundle.schema_hash, **run.tags})
+        for step, metrics in enumerate(run.epochs):
+            mlflow.log_metrics(dict(metrics), step=step)
+        mlflow.log_metrics(dict(run.metrics))
+        return active.info.run_id, _log_model(bundle)
 
 
 def _log_model(bundle: Bundle) -> "ModelInfo":

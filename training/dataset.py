@@ -57,9 +57,7 @@ class Examples:
         return Examples(self.features[rows], self.target[rows], self.mask[rows])
 
 
-def build_examples(
-    history: Window, classes: Sequence[TaskClass], *, min_examples: int = MIN_EXAMPLES
-) -> Examples:
+def build_examples(history: Window, classes: Sequence[TaskClass], *, min_examples: int) -> Examples:
     """Slide the network's window over the history, one step at a time.
 
     Examples whose next step says nothing of any class are left out.

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from models.lstm import ResidualLstm
-from training.dataset import Examples
+from training.dataset import MIN_EXAMPLES, Examples
 from training.errors import FitDiverged
 from training.task import ViolationTask, masked_cross_entropy
 
@@ -36,6 +36,7 @@ class FitOptions:
         patience_epochs: passes without a better hold-out loss before it stops.
         holdout_ratio: newest part of the examples, which is not learned from.
         seed: of the initial weights and of the order of examples.
+        min_examples: with fewer there is no fit.
     """
 
     max_epochs: int = 100
@@ -45,6 +46,7 @@ class FitOptions:
     weight_decay: float = 1e-3
     holdout_ratio: float = 0.2
     seed: int = 0
+    min_examples: int = MIN_EXAMPLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The metric history that a model learns from."""
 
+import math
 from collections.abc import Sequence
 
 from controlplane.telemetry.history import fetch_history
@@ -17,10 +18,11 @@ def pull_history(
         controlplane.errors.TelemetryError: Prometheus failed, or knows no engine.
         ValueError: ``since_s`` is shorter than a step.
     """
+    end = math.floor(end_unix_s)  # Prometheus is asked for whole seconds
     return fetch_history(
         source,
         [task_class.name for task_class in classes],
-        start_unix_s=end_unix_s - since_s,
-        end_unix_s=end_unix_s,
+        start_unix_s=end - since_s,
+        end_unix_s=end,
         step_s=STEP_S,
     )

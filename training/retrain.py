@@ -46,7 +46,8 @@ def learn(
     progress: bool = False,
 ) -> str:
     """As `retrain`, from a history at hand."""
-    fitted = fit(build_examples(history, classes), options, progress=progress)
+    examples = build_examples(history, classes, min_examples=options.min_examples)
+    fitted = fit(examples, options, progress=progress)
     provenance = Provenance(
         origin="violation-forecast",
         seed=options.seed,

@@ -40,7 +40,11 @@ class ControlPlane:
             "metrics_listen": self.metrics_address,
             "tick_s": tick_s,
             "ttl_s": ttl_s,
-            "prometheus": {"url": prometheus_url, "scrape_interval_s": 1},
+            "prometheus": {
+                "url": prometheus_url,
+                "scrape_interval_s": 1,
+                "timeout_s": tick_s / 2,
+            },
             "store": {"path": str(folder / "trimtab.db")},
             "registry": {
                 "tracking_uri": self.tracking_uri,

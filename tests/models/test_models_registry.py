@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,18 @@ def test_processes_that_start_at_once_on_an_empty_store_make_one_version(tmp_pat
     assert [process.returncode for process in started] == [0, 0], stderrs
     assert stderrs == ["", ""], "a first start is quiet"
     assert [v.version for v in Registry(RegistryLocation(uri)).versions()] == ["1"]
+
+
+def test_threads_with_registries_of_their_own_do_not_wait_for_each_other_for_ever(
+    location: RegistryLocation,
+) -> None:
+    def start(seed: int) -> str:
+        mine = Registry(location)
+        mine.ensure_first_version()
+        return register_another(mine, seed)
+
+    with ThreadPoolExecutor(3) as threads:
+        assert sorted(threads.map(start, range(3))) == ["2", "3", "4"]
 
 
 def test_version_tells_how_it_came_about(registry: Registry) -> None:
@@ -226,6 +239,18 @@ def test_version_whose_files_are_gone_is_not_promoted(registry: Registry, tmp_pa
     with pytest.raises(CorruptBundle, match="gone"):
         registry.promote(version, actor="ada", reason="lower loss")
     assert registry.champion_version() == "1"
+
+
+def test_each_registry_of_a_process_loads_from_its_own_store(
+    registry: Registry, migrated: Path, tmp_path: Path
+) -> None:
+    version = register_another(registry, seed=7)
+    shutil.copy(migrated, tmp_path / "other.db")
+    other = Registry(RegistryLocation(f"sqlite:///{tmp_path}/other.db"))
+    other.ensure_first_version()
+    assert register_another(other, seed=8) == version
+    assert registry.load(version).provenance.seed == 7
+    assert other.load(version).provenance.seed == 8
 
 
 def test_relative_store_lies_where_the_process_started(
