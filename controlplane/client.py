@@ -4,7 +4,7 @@ with WeightsClient("127.0.0.1:9440") as client:
     print(client.get().version)
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -59,11 +59,18 @@ class WeightsClient:
             request = weights_pb2.GetWeightsRequest()
             return snapshot_from_wire(self._weights.GetWeights(request, timeout=self._timeout_s))
 
-    def watch(self) -> Iterator[Snapshot]:
+    def watch(self) -> Generator[Snapshot]:
         """The newest snapshot, then each newer one, until the control plane goes away."""
         with self._mapped():
-            for message in self._weights.WatchWeights(weights_pb2.WatchWeightsRequest()):
-                yield snapshot_from_wire(message)
+            call = self._weights.WatchWeights(weights_pb2.WatchWeightsRequest())
+            try:
+                for message in call:
+                    yield snapshot_from_wire(message)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.CANCELLED:  # `close` cancels
+                    raise
+            finally:
+                call.cancel()
 
     def explain(self, version: int) -> Decision:
         """How a version came about.

@@ -10,6 +10,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+MIN_TICK_S = 1.0
+"""No configuration ticks faster, so nothing is published more often for long."""
+
 
 class Clock(Protocol):
     """Monotonic time to measure with, Unix time to name instants with."""

@@ -18,6 +18,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from controlplane.clock import MIN_TICK_S
 from controlplane.errors import ConfigError
 from controlplane.modes import MissLimits
 from controlplane.snapshot import ClassRule, Discipline
@@ -187,7 +188,7 @@ class Config(BaseSettings):
     metrics_listen: Address = Field(
         "127.0.0.1:9441", description="HTTP address of the control plane's own `/metrics`"
     )
-    tick_s: float = Field(5.0, ge=1, le=WINDOW_S, description="time between two decisions")
+    tick_s: float = Field(5.0, ge=MIN_TICK_S, le=WINDOW_S, description="time between two decisions")
     ttl_s: Seconds = Field(
         30.0, description="an engine that hears nothing for so long turns to neutral weights"
     )

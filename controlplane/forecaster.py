@@ -72,7 +72,7 @@ class Forecaster:
 
     def __init__(self, task_classes: Sequence[TaskClass]) -> None:
         self._task_classes = tuple(task_classes)
-        self._serving: Champion | str = "the champion is not loaded yet"
+        self._serving: Champion | str = "no champion is loaded yet"
 
     @property
     def serving_version(self) -> str | None:

@@ -16,6 +16,7 @@ piecewise-linear sum(s) that crosses 1 (the water-filling argument of Boyd and
 Vandenberghe, Convex Optimization, example 5.2).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +34,7 @@ MAX_RATIO = 1e9
 
 
 class Guardrail(StrEnum):
-    """What changed a wanted weight, in the order of application."""
+    """What changed a wanted weight: of two lower bounds, the one that binds."""
 
     FINITE = "finite"
     """It was no positive finite number: the class keeps its previous share."""
@@ -69,8 +70,8 @@ def guard(
     shares = _fill(target, np.maximum(floors, step_low), high)
     conditions = {
         Guardrail.FINITE: ~usable,
-        Guardrail.STEP: (target < step_low) | (target > high),
-        Guardrail.FLOOR: target < floors,
+        Guardrail.STEP: ((target < step_low) & (step_low > floors)) | (target > high),
+        Guardrail.FLOOR: (target < floors) & (step_low <= floors),
     }
     return Guarded(shares, _fired(conditions))
 
@@ -103,14 +104,16 @@ def _spread(weights: Shares) -> Shares:
 
 def _fill(target: Shares, low: Shares, high: Shares) -> Shares:
     """clip(c * target, low, high) for the c that makes it sum to 1."""
-    breaks = np.sort(np.concatenate([low / target, high / target]))
-    sums = np.array([np.clip(c * target, low, high).sum() for c in breaks])
-    right = int(np.clip(np.searchsorted(sums, 1.0), 1, len(breaks) - 1))
-    left_c, right_c = breaks[right - 1], breaks[right]
-    rise = sums[right] - sums[right - 1]
-    part = np.clip((1.0 - sums[right - 1]) / rise, 0.0, 1.0) if rise > 0 else 0.0
-    shares: Shares = np.clip((left_c + part * (right_c - left_c)) * target, low, high)
-    return shares
+    breaks: list[float] = np.sort(np.concatenate([low / target, high / target])).tolist()
+
+    def filled(factor: float) -> Shares:
+        return np.clip(factor * target, low, high)
+
+    last = len(breaks) - 1
+    right = bisect_left(range(last), 1.0, lo=1, key=lambda index: filled(breaks[index]).sum())
+    below, above = filled(breaks[right - 1]).sum(), filled(breaks[right]).sum()
+    part = np.clip((1.0 - below) / (above - below), 0.0, 1.0) if above > below else 0.0
+    return filled(breaks[right - 1] + part * (breaks[right] - breaks[right - 1]))
 
 
 def _fired(

@@ -45,7 +45,7 @@ class ChampionWatch:
         self._forecaster = forecaster
         self._publisher = publisher
         self._metrics = metrics
-        self._refused: str | None = None
+        self._refused: set[str] = set()
         self._last_problem: str | None = None
 
     async def poll(self) -> None:
@@ -53,7 +53,7 @@ class ChampionWatch:
         try:
             registry = await self._opened()
             version = await asyncio.to_thread(registry.champion_version)
-            if version not in (self._forecaster.serving_version, self._refused):
+            if version != self._forecaster.serving_version and version not in self._refused:
                 await self._serve(registry, version)
             self._last_problem = None
         except ModelError as error:
@@ -69,7 +69,7 @@ class ChampionWatch:
             self._forecaster.swap("the registry names no champion")
         else:
             self._forecaster.swap(await self._loaded(registry, version))
-        self._refused = None
+        self._refused.clear()
         log.info("model changed", version=version)
         await self._publisher.record(EventKind.MODEL_CHANGED, version or "none")
 
@@ -84,7 +84,7 @@ class ChampionWatch:
         except RegistryUnavailable:
             raise
         except ModelError:
-            self._refused = version
+            self._refused.add(version)
             raise
 
     def _failed(self, problem: str) -> None:

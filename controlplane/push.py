@@ -72,6 +72,7 @@ class PushService(WeightsServiceServicer):
                         await self._sleep(wake, session)
             finally:
                 reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
 
     async def GetWeights(  # noqa: N802 - the name is the protocol's
         self,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controlplane.clock import MIN_TICK_S
 from controlplane.guardrails import Shares, default_shares, floor_shares
 from controlplane.modes import MissLimits, Standing
 from controlplane.snapshot import Mode, Snapshot
@@ -44,7 +45,7 @@ class Lineage:
     last_version: int
 
 
-def continued(head: StoredHead | None, *, now_unix_s: float, tick_s: float) -> Lineage:
+def continued(head: StoredHead | None, *, now_unix_s: float) -> Lineage:
     """The lineage of a process that starts on a store with ``head``.
 
     The epoch follows the clock, so that of two stores the younger process leads,
@@ -56,7 +57,7 @@ def continued(head: StoredHead | None, *, now_unix_s: float, tick_s: float) -> L
     silent_s = 0.0 if head.clean_stop else max(0.0, now_unix_s - last.issued_at_unix_s)
     return Lineage(
         epoch=max(last.epoch + 1, int(now_unix_s)),
-        last_version=last.version + math.ceil(silent_s / tick_s),
+        last_version=last.version + math.ceil(silent_s / MIN_TICK_S),
     )
 
 

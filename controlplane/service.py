@@ -159,7 +159,7 @@ class ControlPlane:
         )
         return Publisher(
             policy=policy,
-            lineage=continued(head, now_unix_s=self._clock.unix_s(), tick_s=config.tick_s),
+            lineage=continued(head, now_unix_s=self._clock.unix_s()),
             discipline=self._store.discipline() or config.discipline,
             store=self._store,
             broadcast=self._broadcast,

@@ -32,8 +32,10 @@ class PrometheusSource:
         self.url = url.rstrip("/")
         self.scrape_interval_s = scrape_interval_s
         self._timeout_s = timeout_s
-        # The next tick is the retry: the client's own would wait for seconds.
-        self._client = PrometheusConnect(self.url, retry=Retry(total=0), timeout=timeout_s)
+        # The next tick is the retry: the client's own would wait for seconds. read=False
+        # leaves a read timeout what it is.
+        retry = Retry(total=0, read=False)
+        self._client = PrometheusConnect(self.url, retry=retry, timeout=timeout_s)
 
     def query_range(
         self, promql: str, *, start_unix_s: int, end_unix_s: int, step_s: float

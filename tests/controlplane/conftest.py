@@ -1,12 +1,12 @@
 """A publisher on a real store, and a gRPC server on loopback in front of it."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
 import pytest_asyncio
+from door import Door
 from virtual_clock import VirtualClock
 
 from controlplane.admin import AdminDesk
@@ -75,17 +75,6 @@ def publisher(
         clock=clock,
         metrics=metrics,
     )
-
-
-@dataclass(frozen=True)
-class Door:
-    """A running server and what stands behind it."""
-
-    address: str
-    push: PushService
-    publisher: Publisher
-    broadcast: Broadcast
-    metrics: Metrics
 
 
 @pytest_asyncio.fixture

@@ -40,7 +40,7 @@ def test_log_share_moves_by_at_most_the_step() -> None:
 def test_floor_holds_and_the_others_divide_the_rest_in_their_ratio() -> None:
     guarded = _guard([0.04, 0.48, 0.48], [0.06, 0.47, 0.47], [0.06, 0.0, 0.0])
     assert guarded.shares == pytest.approx([0.06, 0.47, 0.47])
-    assert guarded.fired == ((Guardrail.STEP, Guardrail.FLOOR), (), ())
+    assert guarded.fired == ((Guardrail.FLOOR,), (), ())
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 0.0])

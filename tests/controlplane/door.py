@@ -1,0 +1,17 @@
+"""A control plane's gRPC server and what stands behind it."""
+
+from dataclasses import dataclass
+
+from controlplane.broadcast import Broadcast
+from controlplane.metrics import Metrics
+from controlplane.publisher import Publisher
+from controlplane.push import PushService
+
+
+@dataclass(frozen=True)
+class Door:
+    address: str
+    push: PushService
+    publisher: Publisher
+    broadcast: Broadcast
+    metrics: Metrics

@@ -1,0 +1,228 @@
+"""The tick on a virtual clock, a real store and a real model."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from virtual_clock import VirtualClock
+
+from controlplane.errors import PrometheusUnreachable, StaleWindow
+from controlplane.forecaster import Champion, Forecaster
+from controlplane.guardrails import default_shares
+from controlplane.loop import ControlLoop, run_every
+from controlplane.metrics import Metrics
+from controlplane.modes import MissLimits, Standing
+from controlplane.publisher import Publisher
+from controlplane.snapshot import Mode, Plan
+from models.bundle import Bundle
+from models.classes import TaskClass
+from models.rule import rule_shares
+from models.window import STEP_S, STEPS, Signal, Window
+
+TICK_S = 5.0
+STEP = 0.2
+Latest = Callable[[], Plan]
+
+
+class Prometheus:
+    """Says what it is told to say."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.problem: Exception | None = None
+        self.takes_s = 0.0
+
+    def fetch(self, end_unix_s: float) -> Window:
+        self._clock.elapsed_s += self.takes_s
+        if self.problem is not None:
+            raise self.problem
+        signals = {signal: np.ones((2, STEPS)) for signal in Signal}
+        return Window(end_unix_s, STEP_S, ("vip", "batch"), signals)
+
+
+@pytest.fixture
+def prometheus(clock: VirtualClock) -> Prometheus:
+    return Prometheus(clock)
+
+
+@pytest.fixture
+def forecaster(task_classes: tuple[TaskClass, ...]) -> Forecaster:
+    return Forecaster(task_classes)
+
+
+@pytest.fixture
+def loop(
+    *,
+    task_classes: tuple[TaskClass, ...],
+    prometheus: Prometheus,
+    forecaster: Forecaster,
+    publisher: Publisher,
+    clock: VirtualClock,
+    metrics: Metrics,
+) -> Iterator[ControlLoop]:
+    loop = ControlLoop(
+        task_classes=task_classes,
+        fetch=prometheus.fetch,
+        forecaster=forecaster,
+        publisher=publisher,
+        limits=MissLimits(hold_after_missed=2, static_after_missed=6),
+        max_log_share_step=STEP,
+        tick_s=TICK_S,
+        standing=Standing(Mode.STATIC, "first start, no window yet"),
+        shares=default_shares(task_classes),
+        clock=clock,
+        metrics=metrics,
+    )
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def latest(publisher: Publisher) -> Latest:
+    def plan() -> Plan:
+        assert publisher.latest is not None
+        return publisher.latest.plan
+
+    return plan
+
+
+async def test_first_snapshot_is_static_and_needs_no_window(
+    loop: ControlLoop, latest: Latest, task_classes: tuple[TaskClass, ...]
+) -> None:
+    await loop.publish_first()
+    assert latest().mode is Mode.STATIC
+    assert latest().shares == pytest.approx(default_shares(task_classes))
+
+
+async def test_without_champion_the_rule_decides_and_says_why(
+    loop: ControlLoop, latest: Latest, prometheus: Prometheus, task_classes: tuple[TaskClass, ...]
+) -> None:
+    await loop.tick()
+    plan = latest()
+    rule = rule_shares(prometheus.fetch(0.0), task_classes)
+    assert plan.mode is Mode.RULE
+    assert plan.mode_reason == "no champion is loaded yet"
+    assert plan.model_version is None
+    assert [one.rule_share for one in plan.classes] == pytest.approx(rule)
+    assert [one.residual for one in plan.classes] == [None, None]
+    assert all(one.features for one in plan.classes)
+
+
+async def test_champion_decides_and_leaves_its_reasons(
+    loop: ControlLoop, latest: Latest, forecaster: Forecaster
+) -> None:
+    forecaster.swap(Champion("3", Bundle.untrained()))
+    await loop.tick()
+    plan = latest()
+    assert (plan.mode, plan.model_version) == (Mode.LEARNED, "3")
+    assert [one.residual for one in plan.classes] == pytest.approx([0.0, 0.0])
+    assert {feature.name for feature in plan.classes[0].features} >= {"violation_fraction"}
+
+
+async def test_weights_approach_the_forecast_step_by_step(
+    loop: ControlLoop, latest: Latest, task_classes: tuple[TaskClass, ...]
+) -> None:
+    shares = [default_shares(task_classes)]
+    for _ in range(40):
+        await loop.tick()
+        shares.append(np.array(latest().shares))
+    moves = np.abs(np.diff(np.log(shares), axis=0))
+    assert moves.max() <= STEP + 1e-9
+    assert shares[-1][1] == pytest.approx(0.05)  # the floor of batch
+    assert latest().classes[1].guardrails == ("floor",)
+
+
+async def test_missed_windows_hold_then_turn_static_then_recover(
+    loop: ControlLoop,
+    latest: Latest,
+    prometheus: Prometheus,
+    task_classes: tuple[TaskClass, ...],
+    metrics: Metrics,
+) -> None:
+    await loop.tick()
+    good = latest().shares
+    prometheus.problem = PrometheusUnreachable("timed out")
+    seen = []
+    for _ in range(7):
+        await loop.tick()
+        seen.append((latest().mode, latest().shares == good))
+    hold, static = (Mode.HOLD, True), (Mode.STATIC, False)
+    assert seen == [(Mode.RULE, True), hold, hold, hold, hold, static, static]
+    assert latest().shares == pytest.approx(default_shares(task_classes))
+    assert latest().mode_reason == "7 windows missed: timed out"
+    assert metrics.missed_windows._value.get() == 7
+    prometheus.problem = None
+    await loop.tick()
+    assert latest().mode is Mode.RULE
+    assert loop.standing.missed_windows == 0
+
+
+async def test_stale_window_holds_previous_weights(
+    loop: ControlLoop, latest: Latest, prometheus: Prometheus
+) -> None:
+    await loop.tick()
+    good = latest().shares
+    prometheus.problem = StaleWindow(age_s=45.0, limit_s=20.0)
+    await loop.tick()
+    await loop.tick()
+    assert latest().mode is Mode.HOLD
+    assert latest().mode_reason.endswith(
+        "the newest engine sample is 45.0 s old, the limit is 20 s"
+    )
+    assert latest().shares == good
+
+
+async def test_champion_that_fails_gives_way_to_the_rule(
+    loop: ControlLoop, latest: Latest, forecaster: Forecaster
+) -> None:
+    class Broken:
+        def predict(self, *_: object) -> None:
+            raise RuntimeError("shape mismatch")
+
+    forecaster.swap(Champion("4", Broken()))
+    await loop.tick()
+    assert latest().mode is Mode.RULE
+    assert latest().mode_reason == "champion 4 failed: shape mismatch"
+    assert latest().model_version is None
+
+
+async def test_swap_between_two_ticks_changes_the_model_version(
+    loop: ControlLoop, latest: Latest, forecaster: Forecaster
+) -> None:
+    forecaster.swap(Champion("1", Bundle.untrained()))
+    await loop.tick()
+    before = latest().model_version
+    forecaster.swap(Champion("2", Bundle.untrained(seed=1)))
+    await loop.tick()
+    assert (before, latest().model_version) == ("1", "2")
+
+
+async def test_slow_prometheus_costs_its_tick_but_none_after_it(
+    loop: ControlLoop, prometheus: Prometheus, clock: VirtualClock, publisher: Publisher
+) -> None:
+    times: list[float] = []
+
+    async def tick() -> None:
+        prometheus.takes_s = 12.0 if len(times) == 1 else 0.5
+        times.append(clock.elapsed_s)
+        if len(times) == 5:
+            raise KeyboardInterrupt
+        await loop.tick()
+
+    with pytest.raises(KeyboardInterrupt):
+        await run_every(clock, TICK_S, tick, lambda: pytest.fail("a tick failed"))
+    assert times == [0.0, 5.0, 20.0, 25.0, 30.0]
+    assert publisher.latest.version == 4
+
+
+async def test_unknown_window_never_gives_an_unusable_weight(
+    loop: ControlLoop, latest: Latest, forecaster: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = {signal: np.full((2, STEPS), np.nan) for signal in Signal}
+    blind = Window(0.0, STEP_S, ("vip", "batch"), signals)
+    monkeypatch.setattr(loop, "_fetch", lambda end_unix_s: blind)  # noqa: ARG005 - the signature
+    for champion in ("no champion is loaded yet", Champion("1", Bundle.untrained())):
+        forecaster.swap(champion)
+        await loop.tick()
+        assert sum(latest().shares) == pytest.approx(1.0)
+        assert np.isfinite(latest().shares).all()
