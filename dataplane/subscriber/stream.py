@@ -24,6 +24,9 @@ LONGEST_BACKOFF_S = 5.0
 KEEPALIVE_S = 10.0
 """A peer that answers nothing is given up after this, twice over; the TTL covers the rest."""
 
+# Of its own: vLLM seeds the shared generator alike in every engine.
+_JITTER = random.SystemRandom()
+
 Outbox = SimpleQueue[pb.EngineMessage | None]
 
 
@@ -137,6 +140,8 @@ class Subscriber:
             # gRPC gives a ping a minute whatever the line above says; this shortens it.
             ("grpc.http2.ping_timeout_ms", keepalive_ms),
             ("grpc.http2.max_pings_without_data", 0),
+            # Despite its name, also how long a connection may take to come about.
+            ("grpc.min_reconnect_backoff_ms", keepalive_ms),
             # Backing off is done here; a shared subchannel would add its own on top.
             ("grpc.use_local_subchannel_pool", 1),
         ]
@@ -149,7 +154,7 @@ def backoff_s(failures: int) -> float:
     at one moment.
     """
     longest_s: float = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures, 10))
-    return random.uniform(longest_s / 2, longest_s)  # noqa: S311 - spreads load, guards nothing
+    return _JITTER.uniform(longest_s / 2, longest_s)
 
 
 def _in_short(error: Exception) -> str:

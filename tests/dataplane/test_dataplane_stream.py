@@ -44,8 +44,10 @@ class Engine:
 def following(port: int, clock: Clock | None = None, keepalive_s: float = 10.0) -> Iterator[Engine]:
     engine = Engine(port, clock, keepalive_s)
     engine.subscriber.start()
-    yield engine
-    engine.subscriber.stop()
+    try:
+        yield engine
+    finally:
+        engine.subscriber.stop()
 
 
 def free_port() -> int:
@@ -199,17 +201,23 @@ class Pipe:
         self.port: int = self._server.getsockname()[1]
         self.black_hole = threading.Event()
         self.connections = 0
+        self._ends: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         self._server.close()
+        for end in self._ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 near, _ = self._server.accept()
-                self.connections += 1
                 far = socket.create_connection(("127.0.0.1", self._target_port))
+                self._ends += [near, far]
+                self.connections += 1
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._relay, args=(source, sink), daemon=True).start()
 
