@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
-from conftest import TTL_S, traffic
 from grpc_tools import protoc
+from live_system import TTL_S, traffic
 
 from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import CLASSES

@@ -1,0 +1,30 @@
+"""What the system tests share besides the fixture: pace, and traffic."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from benchmarks.client import Replay, replay
+from benchmarks.demo.parts import Parts
+from benchmarks.demo.scenario import TRAFFIC
+from benchmarks.plan import LoadShape, poisson_arrivals
+from benchmarks.stack.engine import MODEL_NAME
+
+TICK_S = 1.0
+TTL_S = 6.0
+
+
+@contextmanager
+def traffic(parts: Parts, duration_s: float, *, seed: int = 1) -> Iterator[Future[Replay]]:
+    """Light traffic of all classes meanwhile; leaving waits for its last answer."""
+    plan = poisson_arrivals(
+        TRAFFIC,
+        LoadShape(duration_s=duration_s, steady_load=1.0),
+        capacity_requests_per_s=4.0,
+        seed=seed,
+    )
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(
+            lambda: asyncio.run(replay(plan, url=parts.engine.url, model=MODEL_NAME, seed=seed))
+        )
