@@ -17,7 +17,7 @@ from controlplane.client import WeightsClient
 from controlplane.errors import ClientError
 from controlplane.snapshot import Discipline
 
-_CAPACITY_REQUESTS = 50
+_CAPACITY_REQUESTS = 80
 _OBSERVE_EVERY_S = 1.0
 _APPLY_TIMEOUT_S = 30.0
 _DISCIPLINES = {"fcfs": Discipline.FCFS, "learned": Discipline.APQ}

@@ -1,0 +1,53 @@
+"""The README says what the code does."""
+
+import re
+from pathlib import Path
+
+import typer.main
+import yaml
+
+from cli.main import app
+from controlplane.config import load_config
+from controlplane.config_table import config_table
+from dataplane.config import DataplaneConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_configuration_table_is_the_generated_one() -> None:
+    assert config_table().strip() in README, "paste `python -m controlplane.config_table`"
+
+
+def test_the_plugins_table_has_every_variable_with_its_default() -> None:
+    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", README, re.MULTILINE))
+    fields = {
+        str(field.validation_alias or f"TRIMTAB_{name.upper()}"): field
+        for name, field in DataplaneConfig.model_fields.items()
+    }
+    assert documented.keys() == fields.keys()
+    for variable, field in fields.items():
+        if field.default_factory is None and field.default is not None:
+            assert documented[variable] == f"`{field.default}`"
+
+
+def test_the_commands_in_the_readme_are_those_that_exist() -> None:
+    named = set(re.findall(r"`trimtab ([a-z]+)", README)) | set(
+        re.findall(r"^ *trimtab ([a-z]+)", README, re.MULTILINE)
+    )
+    commands: dict[str, object] = getattr(typer.main.get_command(app), "commands", {})
+    assert named | {"demo"} == set(commands)
+
+
+def test_every_file_the_readme_links_to_exists() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_example_configuration_loads() -> None:
+    assert load_config(ROOT / "deploy" / "trimtab.yaml").classes
+
+
+def test_the_example_scrape_configuration_is_yaml_with_the_plugins_target() -> None:
+    scrape = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())
+    assert {job["job_name"] for job in scrape["scrape_configs"]} == {"vllm", "trimtab"}
