@@ -36,7 +36,7 @@ class EngineSize:
     kv_heads: int = 2
     max_model_len: int = 4096
     max_num_seqs: int = 32
-    max_num_batched_tokens: int = 512
+    max_num_batched_tokens: int = 256
     kv_cache_gib: int = 1
 
 
