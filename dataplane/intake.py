@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from dataplane.clock import Clock
 from dataplane.faults import FaultBarrier
 from dataplane.labels import DEFAULT_CLASS, ClassLabels
+from dataplane.meter import Meter
 from dataplane.ticket import Ticket
 from dataplane.weights import WeightTable
 
@@ -26,9 +27,10 @@ class Arrival(Protocol):
 
 
 class Intake:
-    """Holds the tickets of all live requests.
+    """Holds the tickets of all live requests. Each ticket is metered as one arrival.
 
     Args:
+        meter: counts the arrivals.
         labels: resolves classes.
         table: gives the table in force.
         barrier: ends faults; a request whose class cannot be found gets the default one.
@@ -37,11 +39,13 @@ class Intake:
     def __init__(
         self,
         *,
+        meter: Meter,
         labels: ClassLabels,
         table: Callable[[float], WeightTable],
         barrier: FaultBarrier,
         clock: Clock,
     ) -> None:
+        self._meter = meter
         self._labels = labels
         self._table = table
         self._barrier = barrier
@@ -57,6 +61,7 @@ class Intake:
             self.tickets[request.request_id] = ticket
             with self._barrier:
                 self._fill_in(ticket, request, now_s)
+            self._meter.arrived(ticket)
         return ticket
 
     def _fill_in(self, ticket: Ticket, request: Arrival, now_s: float) -> None:

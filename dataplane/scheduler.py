@@ -56,6 +56,7 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         self._in_force = TableInForce()
         self._meter = Meter()
         self._intake = Intake(
+            meter=self._meter,
             labels=ClassLabels(config.max_class_names),
             table=self._in_force.at,
             barrier=self._barrier,
@@ -66,15 +67,6 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         self._state_due_s = 0.0
         self._running_reordered = False
         self._start_threads(config)
-
-    def add_request(self, request: Request) -> None:
-        """Meter an arrival."""
-        is_new = request.request_id not in self.requests
-        super().add_request(request)
-        if is_new:
-            with self._barrier:
-                self._meter.arrived(self._intake.ticket_of(request))
-                self._show_state(self._clock.monotonic_s())
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:  # noqa: FBT001, FBT002 - vLLM's signature
         """Run one step's decisions under the table in force at its beginning."""

@@ -230,8 +230,8 @@ def test_a_flip_of_weights_turns_the_order_of_what_is_queued(
                 server.publish(plane, classes=weights(left=0.001, right=1000.0))
         for future in asked:
             future.result()
-    # With two slots, neighbours may end in either order.
-    assert ends[:7] == [first] * 7
+    # Two run at a time and answers overtake each other on their way; in turn it would be 4.
+    assert ends[:8].count(first) >= 6
 
 
 def test_a_killed_control_plane_harms_no_request_and_the_engine_turns_neutral_at_the_ttl(

@@ -7,6 +7,7 @@ from loopback_control_plane import HandClock
 from dataplane.faults import FaultBarrier
 from dataplane.intake import LONGEST_TRANSIT_S, Intake
 from dataplane.labels import DEFAULT_CLASS, OTHER_CLASS, ClassLabels
+from dataplane.meter import Meter
 from dataplane.weights import WeightTable
 
 
@@ -30,8 +31,14 @@ def barrier() -> FaultBarrier:
 
 
 @pytest.fixture
-def intake(clock: HandClock, barrier: FaultBarrier) -> Intake:
+def meter() -> Meter:
+    return Meter()
+
+
+@pytest.fixture
+def intake(clock: HandClock, meter: Meter, barrier: FaultBarrier) -> Intake:
     return Intake(
+        meter=meter,
         labels=ClassLabels(max_names=4),
         table=lambda _: WeightTable.initial(),
         barrier=barrier,
@@ -83,8 +90,17 @@ def test_hostile_claims_are_other(intake: Intake, clock: HandClock, barrier: Fau
 
 
 def test_a_request_that_cannot_be_read_still_gets_a_ticket(
-    intake: Intake, clock: HandClock, barrier: FaultBarrier
+    intake: Intake, clock: HandClock, meter: Meter, barrier: FaultBarrier
 ) -> None:
     ticket = intake.ticket_of(Arrival(clock.wall_s(), Parameters(extra_args="no mapping")))
     assert ticket.task_class == DEFAULT_CLASS
+    assert meter.live == 1
     assert barrier.faults == 1
+
+
+def test_a_request_arrives_once_however_often_its_ticket_is_asked_for(
+    intake: Intake, clock: HandClock, meter: Meter
+) -> None:
+    arrival = Arrival(clock.wall_s(), Parameters(extra_args={"task_class": "vip"}))
+    assert intake.ticket_of(arrival) is intake.ticket_of(arrival)
+    assert (meter.tallies["vip"].arrived, meter.tallies["vip"].prompt_tokens) == (1, 9)

@@ -151,6 +151,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert not any(request in self.queue for request in self.running)
         assert self.barrier.faults == 0
 
+    @invariant()
+    def between_steps_the_order_is_first_come_first_served(self) -> None:
+        if self.order:
+            assert self.queue.peek_request() is self.order[0]
+
     def _admit(self, request: Request) -> None:
         ticket = self.tickets[request.request_id]
         ticket.dispatched_s = self.now_s if ticket.dispatched_s is None else ticket.dispatched_s
@@ -234,6 +239,15 @@ def test_late_requests_stay_in_order_of_place_when_a_skipped_one_turns_late_afte
     shelf.queue.begin_step(weights, 20.0)
     shelf.queue.end_step()
     assert shelf.drain() == ["placed first, stamped later", "placed second"]
+
+
+def test_a_late_request_that_was_skipped_is_still_past_its_objective() -> None:
+    shelf = Shelf()
+    late = shelf.add("late", "chat", 0.0)
+    shelf.queue.begin_step(table(Discipline.APQ, {"chat": chat_policy()}), 10.0)
+    assert shelf.queue.pop_request() is late
+    shelf.queue.prepend_requests([late])
+    assert shelf.queue.past_slo("chat") == 1
 
 
 def test_a_class_that_comes_up_within_a_step_competes_under_its_own_policy() -> None:
