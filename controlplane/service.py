@@ -259,5 +259,6 @@ def _server_options(max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.keepalive_time_ms", 20_000),  # finds engines that vanished
         ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 10_000),  # current gRPC reads this one
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # engines may look too
     ]

@@ -27,7 +27,10 @@ class EngineSize:
     """Size of the model and of the engine's step.
 
     The default queues at about ten short requests/s on one CPU core, as a real
-    server does at its own scale.
+    server does at its own scale. A prompt gets at most
+    ``long_prefill_token_threshold`` of a step's tokens while others wait: without
+    that, vLLM lets an arrival wait until a long prompt before it is through, in
+    whatever order the queue is.
     """
 
     hidden: int = 384
@@ -37,6 +40,7 @@ class EngineSize:
     max_model_len: int = 4096
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 256
+    long_prefill_token_threshold: int = 64
     kv_cache_gib: int = 1
 
 
@@ -96,6 +100,7 @@ def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
         "--max-model-len", str(size.max_model_len),
         "--max-num-seqs", str(size.max_num_seqs),
         "--max-num-batched-tokens", str(size.max_num_batched_tokens),
+        "--long-prefill-token-threshold", str(size.long_prefill_token_threshold),
         "--disable-uvicorn-access-log",
     ]  # fmt: skip
 
