@@ -17,13 +17,13 @@ async def measure_capacity_requests_per_s(
     Raises:
         EngineRefused: a request failed.
     """
-    await _saturate(traffic, _WARM_UP_REQUESTS, url=url, model=model, seed=seed)
-    span_s = await _saturate(traffic, requests, url=url, model=model, seed=seed + 1)
+    await _saturate(traffic, _WARM_UP_REQUESTS, url=url, model=model, seed=(seed, 0))
+    span_s = await _saturate(traffic, requests, url=url, model=model, seed=(seed, 1))
     return requests / span_s
 
 
 async def _saturate(
-    traffic: Mapping[str, TrafficClass], count: int, *, url: str, model: str, seed: int
+    traffic: Mapping[str, TrafficClass], count: int, *, url: str, model: str, seed: tuple[int, int]
 ) -> float:
     plan = simultaneous_arrivals(traffic, count, seed=seed)
     run = await replay(plan, url=url, model=model, seed=seed)

@@ -59,14 +59,15 @@ async def replay(
     *,
     url: str,
     model: str,
-    seed: int,
+    seed: int | Sequence[int],
     on_answer: Callable[[Answer], None] = lambda _answer: None,
 ) -> Replay:
     """Send ``plan`` and wait for every answer.
 
-    The prompts' tokens come from ``seed``, so that two replays of a plan send the
-    same bytes, and no two prompts share a prefix worth caching. Cancelling this
-    closes all connections, which makes the engine abort the requests.
+    The prompts' tokens come from ``seed``. An engine with prefix caching answers
+    prompts that it has seen without work: give each replay of a plan a seed of its
+    own, or the later one is no comparison. Cancelling this closes all connections,
+    which makes the engine abort the requests.
     """
     rng = np.random.default_rng(seed)
     prompts = [

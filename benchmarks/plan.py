@@ -86,7 +86,7 @@ def poisson_arrivals(
 
 
 def simultaneous_arrivals(
-    traffic: Mapping[str, TrafficClass], count: int, *, seed: int
+    traffic: Mapping[str, TrafficClass], count: int, *, seed: int | Sequence[int]
 ) -> tuple[Arrival, ...]:
     """Draw ``count`` requests of the mix that all arrive at once: a saturated engine."""
     rng = np.random.default_rng(seed)

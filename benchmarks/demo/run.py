@@ -20,6 +20,8 @@ from controlplane.snapshot import Discipline
 _CAPACITY_REQUESTS = 80
 _OBSERVE_EVERY_S = 1.0
 _APPLY_TIMEOUT_S = 30.0
+_BLOCK_PROMPTS = 2
+"""Sets the blocks' prompts apart from those of the capacity measurement."""
 _DISCIPLINES = {"fcfs": Discipline.FCFS, "learned": Discipline.APQ}
 
 
@@ -80,7 +82,8 @@ async def _run_block(
         block.plan,
         url=parts.engine.url,
         model=MODEL_NAME,
-        seed=seed + block.pair,
+        # Fresh prompts of the same lengths, so that the prefix cache helps neither.
+        seed=(seed, len(state.finished), _BLOCK_PROMPTS),
         on_answer=state.count,
     )
     if not parts.engine.child.running:
