@@ -88,9 +88,28 @@ def poisson_arrivals(
 def simultaneous_arrivals(
     traffic: Mapping[str, TrafficClass], count: int, *, seed: int | Sequence[int]
 ) -> tuple[Arrival, ...]:
-    """Draw ``count`` requests of the mix that all arrive at once: a saturated engine."""
-    rng = np.random.default_rng(seed)
-    return tuple(_draw(traffic, 0.0, rng) for _ in range(count))
+    """About ``count`` requests of the mix that all arrive at once, in random order.
+
+    Each class has its exact share and its lengths lie evenly over their range, so
+    that the work does not depend on the luck of a draw.
+    """
+    total = sum(kind.share for kind in traffic.values())
+    arrivals = [
+        arrival
+        for name, kind in traffic.items()
+        for arrival in _evenly(name, kind, max(1, round(count * kind.share / total)))
+    ]
+    order = np.random.default_rng(seed).permutation(len(arrivals))
+    return tuple(arrivals[position] for position in order)
+
+
+def _evenly(name: str, kind: TrafficClass, count: int) -> list[Arrival]:
+    lengths = zip(
+        np.linspace(*kind.prompt_tokens, count).round().astype(int).tolist(),
+        np.linspace(*kind.output_tokens, count).round().astype(int).tolist(),
+        strict=True,
+    )
+    return [Arrival(0.0, name, prompt, output) for prompt, output in lengths]
 
 
 def _draw(traffic: Mapping[str, TrafficClass], at_s: float, rng: np.random.Generator) -> Arrival:

@@ -15,11 +15,12 @@ from benchmarks.results import PolicyResult, summarise
 from benchmarks.stack.engine import MODEL_NAME
 from controlplane.client import WeightsClient
 from controlplane.errors import ClientError
-from controlplane.snapshot import Discipline
+from controlplane.snapshot import Discipline, Mode
 
 _CAPACITY_REQUESTS = 80
 _OBSERVE_EVERY_S = 1.0
 _APPLY_TIMEOUT_S = 30.0
+_LEARNED_TIMEOUT_S = 180.0
 _BLOCK_PROMPTS = 2
 """Sets the blocks' prompts apart from those of the capacity measurement."""
 _DISCIPLINES = {"fcfs": Discipline.FCFS, "learned": Discipline.APQ}
@@ -37,6 +38,8 @@ async def run_demo(
     await asyncio.to_thread(parts.wait_ready)
     client = WeightsClient(parts.control_plane.address)
     async with _observing(parts, client, state):
+        on_stage("waiting for the control plane to load the champion")
+        await _until_learned(parts, state)
         on_stage("measuring what this machine can serve")
         capacity = await measure_capacity_requests_per_s(
             TRAFFIC, url=parts.engine.url, model=MODEL_NAME, requests=_CAPACITY_REQUESTS, seed=seed
@@ -91,6 +94,22 @@ async def _run_block(
     after = await _preemptions(parts)
     preemptions = None if before is None or after is None else after - before
     state.finished.append(FinishedBlock(block.policy, block.pair, run, preemptions))
+
+
+async def _until_learned(parts: Parts, state: DemoState) -> None:
+    """Wait for weights of the champion: a first start creates the registry, which takes a while.
+
+    Raises:
+        ChildFailed: they did not come.
+    """
+    try:
+        async with asyncio.timeout(_LEARNED_TIMEOUT_S):
+            while state.snapshot is None or state.snapshot.mode is not Mode.LEARNED:
+                await asyncio.sleep(_OBSERVE_EVERY_S / 4)
+    except TimeoutError as error:
+        why = "no snapshot" if state.snapshot is None else state.snapshot.mode_reason
+        child = parts.control_plane.child
+        raise ChildFailed(child.name, f"gave no learned weights ({why})", child.log) from error
 
 
 async def _switch(policy: str, parts: Parts, client: WeightsClient) -> None:

@@ -45,9 +45,13 @@ def test_rates_follow_the_load_and_the_shares() -> None:
         assert shares[name] / len(plan) == pytest.approx(kind.share, abs=0.02)
 
 
-def test_a_saturating_plan_arrives_at_once() -> None:
-    plan = simultaneous_arrivals(TRAFFIC, 25, seed=1)
-    assert [arrival.at_s for arrival in plan] == [0.0] * 25
+def test_a_saturating_plan_arrives_at_once_with_the_same_work_whatever_the_seed() -> None:
+    plans = [simultaneous_arrivals(TRAFFIC, 100, seed=seed) for seed in range(5)]
+    assert {arrival.at_s for plan in plans for arrival in plan} == {0.0}
+    counts = Counter(arrival.task_class for arrival in plans[0])
+    assert counts == {name: round(100 * kind.share) for name, kind in TRAFFIC.items()}
+    assert len({frozenset(Counter(plan).items()) for plan in plans}) == 1
+    assert len(set(plans)) == 5, "the order is random"
 
 
 def test_both_policies_of_a_pair_see_the_same_arrivals_in_abba_order() -> None:
