@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.demo.scenario import CLASSES
 from benchmarks.stack.controlplane import ControlPlane
+from benchmarks.stack.cores import core_for_engine
 from benchmarks.stack.engine import EngineSize, VllmEngine
 from benchmarks.stack.process import free_port
 from benchmarks.stack.prometheus import PrometheusServer
@@ -47,7 +48,10 @@ def running_parts(
     """
     port = free_port()
     with ExitStack() as stack:
-        engine = VllmEngine(folder / "engine", control_plane=f"127.0.0.1:{port}", size=size)
+        core = stack.enter_context(core_for_engine())
+        engine = VllmEngine(
+            folder / "engine", control_plane=f"127.0.0.1:{port}", size=size, core=core
+        )
         stack.enter_context(engine.child)
         prometheus = PrometheusServer(folder / "prometheus", [engine.address])
         stack.enter_context(prometheus.child)

@@ -104,12 +104,16 @@ async def _until_learned(parts: Parts, state: DemoState) -> None:
     """
     try:
         async with asyncio.timeout(_LEARNED_TIMEOUT_S):
-            while state.snapshot is None or state.snapshot.mode is not Mode.LEARNED:
+            while not _learned(state):  # noqa: ASYNC110 - the observer polls another process
                 await asyncio.sleep(_OBSERVE_EVERY_S / 4)
     except TimeoutError as error:
         why = "no snapshot" if state.snapshot is None else state.snapshot.mode_reason
         child = parts.control_plane.child
         raise ChildFailed(child.name, f"gave no learned weights ({why})", child.log) from error
+
+
+def _learned(state: DemoState) -> bool:
+    return state.snapshot is not None and state.snapshot.mode is Mode.LEARNED
 
 
 async def _switch(policy: str, parts: Parts, client: WeightsClient) -> None:

@@ -47,6 +47,13 @@ class EngineSize:
 class VllmEngine:
     """``vllm.entrypoints.openai.api_server`` as a child process.
 
+    Args:
+        folder: of its model, metrics and log.
+        scheduler: Trimtab's plugin, or one of vLLM's own.
+        control_plane: ``host:port`` that the plugin follows.
+        size: of model and step.
+        core: that the worker has to itself; None: any.
+
     Raises:
         ChildFailed: it did not become ready.
     """
@@ -58,6 +65,7 @@ class VllmEngine:
         scheduler: Scheduler = "trimtab",
         control_plane: str = "127.0.0.1:9440",
         size: EngineSize | None = None,
+        core: int | None = None,
     ) -> None:
         size = size or EngineSize()
         model = folder / "model"
@@ -74,7 +82,7 @@ class VllmEngine:
             [*_argv(model, size, self.port), *_SCHEDULER_ARGS[scheduler]],
             log=folder / "vllm.log",
             env={
-                **_env(size),
+                **_env(size, core),
                 "PROMETHEUS_MULTIPROC_DIR": str(metrics),
                 "TRIMTAB_CONTROL_PLANE": control_plane,
             },
@@ -105,13 +113,12 @@ def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _env(size: EngineSize) -> dict[str, str]:
+def _env(size: EngineSize, core: int | None) -> dict[str, str]:
     return {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CPU_KVCACHE_SPACE": str(size.kv_cache_gib),
-        # One core for the engine; the API server and the client share the rest.
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind" if core is None else str(core),
         "OMP_NUM_THREADS": "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
