@@ -3,7 +3,8 @@
 BenchmarkError
 ├── ChildFailed          a process we started ended or never became ready
 ├── MissingProgram       a program we need is not installed
-└── EngineRefused        the engine answered, but not with what we asked for
+├── EngineRefused        the engine answered, but not with what we asked for
+└── PolicyNotApplied     the engine did not get the policy that a block is about
 """
 
 from pathlib import Path
@@ -36,6 +37,16 @@ class MissingProgram(BenchmarkError):
 
 class EngineRefused(BenchmarkError):
     """The engine answered, but not with what we asked for."""
+
+
+class PolicyNotApplied(BenchmarkError):
+    """The engine did not get the policy that a block is about."""
+
+    def __init__(self, policy: str, why: str) -> None:
+        super().__init__(
+            f"the engine could not be switched to {policy}: {why}",
+            fix="leave the control plane running while the demo does",
+        )
 
 
 def _last_lines(log: Path, count: int = 15) -> str:

@@ -21,7 +21,7 @@ from benchmarks.demo.state import DemoState
 from benchmarks.errors import BenchmarkError
 from benchmarks.provenance import provenance
 from benchmarks.results import PolicyResult
-from cli.failure import fail
+from cli.failure import ExitCode, fail
 
 _INTERRUPTED = 130
 _SHORTEST_S = 20.0
@@ -42,11 +42,18 @@ def demo(
     Starts Prometheus, the control plane and a vLLM engine with a tiny model on
     free loopback ports, sends mixed traffic with bursts, and ends all of them.
     """
+    if json_file is not None and not json_file.resolve().parent.is_dir():
+        fail(
+            f"{json_file.parent} is no folder, so {json_file.name} can't be written there",
+            fix="create it, or name another file after --json",
+            code=ExitCode.USAGE,
+        )
     console = Console()
     state = DemoState()
     folder = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     try:
-        completed = _run(console, state, folder, mlruns.resolve(), duration_s=duration, seed=seed)
+        course = _run(console, state, folder, mlruns.resolve(), duration_s=duration, seed=seed)
+        completed = asyncio.run(_until_signal(course))
     except BenchmarkError as error:
         fail(str(error), fix=error.fix)
     results = policy_results(state.finished)
@@ -61,7 +68,7 @@ def demo(
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(
+async def _run(
     console: Console,
     state: DemoState,
     folder: Path,
@@ -69,8 +76,8 @@ def _run(
     *,
     duration_s: float,
     seed: int,
-) -> bool:
-    """Run the demo under a live view; False when it was interrupted."""
+) -> None:
+    """Run the demo under a live view."""
     with running_parts(folder, mlruns) as parts:
         _say_what_to_try(console, parts)
         progress = Progress(
@@ -88,8 +95,7 @@ def _run(
                 console.print(stage)
 
         with Live(get_renderable=view, console=console, refresh_per_second=4, transient=True):
-            course = run_demo(parts, state, duration_s=duration_s, seed=seed, on_stage=on_stage)
-            return asyncio.run(_until_signal(course))
+            await run_demo(parts, state, duration_s=duration_s, seed=seed, on_stage=on_stage)
 
 
 async def _until_signal(course: Coroutine[None, None, None]) -> bool:

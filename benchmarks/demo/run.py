@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from benchmarks.capacity import measure_capacity_requests_per_s
 from benchmarks.client import replay
@@ -10,7 +11,7 @@ from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import CLASSES, TRAFFIC, Block, blocks
 from benchmarks.demo.state import DemoState, FinishedBlock
 from benchmarks.engine_metrics import read_engine
-from benchmarks.errors import ChildFailed
+from benchmarks.errors import ChildFailed, PolicyNotApplied
 from benchmarks.results import PolicyResult, summarise
 from benchmarks.stack.engine import MODEL_NAME
 from controlplane.client import WeightsClient
@@ -117,13 +118,21 @@ def _learned(state: DemoState) -> bool:
 
 
 async def _switch(policy: str, parts: Parts, client: WeightsClient) -> None:
-    """Order the policy's discipline and wait until the engine has applied it."""
-    version = await asyncio.to_thread(
-        client.set_discipline, _DISCIPLINES[policy], actor="demo", reason=f"a block of {policy}"
-    )
-    async with asyncio.timeout(_APPLY_TIMEOUT_S):
-        while not await _applied(version, parts):  # noqa: ASYNC110 - it polls another process
-            await asyncio.sleep(_OBSERVE_EVERY_S / 4)
+    """Order the policy's discipline and wait until the engine has applied it.
+
+    Raises:
+        PolicyNotApplied: the control plane is away, or its order does not arrive.
+    """
+    order = partial(client.set_discipline, actor="demo", reason=f"a block of {policy}")
+    try:
+        version = await asyncio.to_thread(order, _DISCIPLINES[policy])
+        async with asyncio.timeout(_APPLY_TIMEOUT_S):
+            while not await _applied(version, parts):  # noqa: ASYNC110 - it polls another process
+                await asyncio.sleep(_OBSERVE_EVERY_S / 4)
+    except ClientError as error:
+        raise PolicyNotApplied(policy, str(error)) from error
+    except TimeoutError as error:
+        raise PolicyNotApplied(policy, f"not within {_APPLY_TIMEOUT_S:.0f} s") from error
 
 
 async def _applied(version: int, parts: Parts) -> bool:
