@@ -21,7 +21,7 @@ from benchmarks.demo.state import DemoState
 from benchmarks.errors import BenchmarkError
 from benchmarks.provenance import provenance
 from benchmarks.results import PolicyResult
-from cli.failure import fail
+from cli.failure import ExitCode, fail
 
 _INTERRUPTED = 130
 _SHORTEST_S = 20.0
@@ -34,7 +34,7 @@ def demo(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the results here, too.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals and prompts.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and prompts.")] = 1,
     mlruns: Annotated[Path, typer.Option(help="Folder of the MLflow store.")] = Path("mlruns"),
 ) -> None:
     """Steer a real vLLM engine: fcfs against learned weights on the same arrivals.
@@ -42,6 +42,12 @@ def demo(
     Starts Prometheus, the control plane and a vLLM engine with a tiny model on
     free loopback ports, sends mixed traffic with bursts, and ends all of them.
     """
+    if json_file is not None and not json_file.parent.is_dir():
+        fail(
+            f"{json_file.parent} is no folder to write results to",
+            fix="create it, or pass another --json FILE",
+            code=ExitCode.USAGE,
+        )
     console = Console()
     state = DemoState()
     folder = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))

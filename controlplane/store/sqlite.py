@@ -33,6 +33,9 @@ CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 _BUSY_TIMEOUT_S = 1.0
 """Longest wait for a lock that somebody else holds; a fraction of a tick."""
 
+_LARGEST_INTEGER = 2**63 - 1
+"""That SQLite holds; the protocol's versions reach further."""
+
 _SNAPSHOT = TypeAdapter(Snapshot)
 _DECISION = TypeAdapter(Decision)
 
@@ -92,6 +95,8 @@ class SqliteStore:
 
     def decision(self, version: int) -> Decision | None:
         """Why ``version`` is what it is; None when it is not there (any more)."""
+        if version > _LARGEST_INTEGER:
+            return None
         row = self._one("SELECT decision FROM published WHERE version = ?", version)
         with _mapped(self.path):
             return _DECISION.validate_json(row[0]) if row else None

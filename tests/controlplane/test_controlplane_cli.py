@@ -13,7 +13,8 @@ from door import Door
 from typer.testing import CliRunner
 
 from cli.main import app
-from controlplane.snapshot import ClassDecision, Feature, Mode, Plan
+from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, unexplained_plan
+from models.classes import TaskClass
 
 PLAN = Plan(
     Mode.LEARNED,
@@ -90,6 +91,41 @@ async def test_explain_of_an_unknown_version_is_a_usage_error(door: Door) -> Non
     assert result.exit_code == 2
     assert "version 77" in result.stderr
     assert "fix:" in result.stderr
+
+
+@pytest.mark.parametrize("version", [2**63 - 1, 2**63, 2**64 - 1, 2**64])
+async def test_explain_of_a_version_of_any_size_is_a_usage_error(door: Door, version: int) -> None:
+    await door.publisher.publish(PLAN)
+    result = await _run("explain", str(version), "--address", door.address)
+    assert result.exit_code == 2
+    assert "version" in result.stderr
+
+
+@pytest.mark.parametrize("quoted", ["[/b] <html>", "[red", "[/", "\\[bold]"])
+async def test_reason_that_quotes_markup_is_shown_as_it_is(
+    door: Door, task_classes: tuple[TaskClass, ...], quoted: str
+) -> None:
+    plan = unexplained_plan(Mode.STATIC, quoted, task_classes, (0.7, 0.3))
+    await door.publisher.publish(plan)
+    for command in (("weights", "get"), ("explain", "1")):
+        result = await _run(*command, "--address", door.address)
+        assert result.exit_code == 0
+        assert quoted in result.stdout
+
+
+async def test_doctor_shows_what_others_answered_as_it_is(
+    tmp_path: Path, silent_address: str
+) -> None:
+    config = tmp_path / "trimtab.yaml"
+    url = f"http://{silent_address}/[/b]"
+    config.write_text(
+        f"listen: {silent_address}\nmetrics_listen: 127.0.0.1:0\nprometheus: {{url: '{url}'}}\n"
+        f"registry: {{tracking_uri: 'sqlite:///{tmp_path}/mlflow.db'}}\n"
+        "classes: {vip: {slo: {ttft_s: 1}}}\n"
+    )
+    result = await _run("doctor", "--config", str(config))
+    assert result.exit_code == 1
+    assert f"prometheus: {url} does not answer" in result.stdout
 
 
 @pytest.mark.parametrize("command", [("weights", "get"), ("weights", "watch"), ("explain", "1")])
