@@ -32,7 +32,7 @@ def serve(config: ConfigFile) -> None:
     except StoreError as error:
         fail(
             f"the snapshot store can't be opened: {error}",
-            fix="make `store.path` writable, or move a damaged file away",
+            fix="give each control plane a writable `store.path`, or move a damaged file away",
             code=ExitCode.USAGE,
         )
 

@@ -69,6 +69,7 @@ class ControlPlane:
         self._clock = clock or SystemClock()
         self._metrics = Metrics()
         self._store = SqliteStore(config.store.path, config.store.retention_snapshots)
+        self._store.claim()
         head = self._store.head()
         self._broadcast = Broadcast()
         self._publisher = self._build_publisher(head)
