@@ -1,6 +1,8 @@
 """`trimtab serve`: run the control plane."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,10 @@ def serve(config: ConfigFile) -> None:
     configure_log()
     try:
         asyncio.run(service.serve(settings))
+        # All is in order. A thread that waits for an answer that never ends would hold the
+        # process until somebody kills it.
+        sys.stderr.flush()
+        os._exit(ExitCode.OK)
     except AddressInUse as error:
         fail(
             str(error),

@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,38 @@ async def test_serve_on_a_damaged_store_is_a_usage_error(tmp_path: Path) -> None
     code, stderr = await _serve(config)
     assert code == 2
     assert "trimtab.db" in stderr
+
+
+async def test_serve_ends_in_order_while_prometheus_and_the_registry_hang(tmp_path: Path) -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    config = tmp_path / "trimtab.yaml"
+    config.write_text(
+        "listen: 127.0.0.1:0\nmetrics_listen: 127.0.0.1:0\n"
+        f"prometheus: {{url: '{url}'}}\nregistry: {{tracking_uri: '{url}'}}\n"
+        f"store: {{path: {tmp_path / 'trimtab.db'}}}\nclasses: {{vip: {{slo: {{ttft_s: 1}}}}}}\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", "serve", "--config", str(config)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60.0):
+        while b'"serving"' not in await process.stderr.readline():
+            pass
+        await asyncio.sleep(5.0)  # into the import of the registry and the first window
+    process.terminate()
+    _, stderr = await asyncio.wait_for(process.communicate(), 25.0)
+    assert (process.returncode, b'"stopped"' in stderr) == (0, True)
+    server.close()
 
 
 async def _serve(config: Path) -> tuple[int | None, str]:
