@@ -34,7 +34,7 @@ def demo(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the results here, too.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of arrivals and prompts.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and prompts.")] = 1,
     mlruns: Annotated[Path, typer.Option(help="Folder of the MLflow store.")] = Path("mlruns"),
 ) -> None:
     """Steer a real vLLM engine: fcfs against learned weights on the same arrivals.

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from cli.failure import ExitCode
 from cli.serve import configuration
@@ -55,10 +56,11 @@ def doctor(
     console = Console(soft_wrap=True, highlight=False)
     findings = [finding for check in CHECKS for finding in check(settings)]
     for finding in findings:
-        colour = _COLOURS[finding.health]
-        console.print(f"[{colour}]{finding.health:4}[/] {finding.subject}: {finding.detail}")
+        status = f"{finding.health:4}", _COLOURS[finding.health]
+        # Details quote what others answered: no markup in them.
+        console.print(Text.assemble(status, f" {finding.subject}: {finding.detail}"))
         if finding.fix:
-            console.print(f"     fix: {finding.fix}")
+            console.print(Text(f"     fix: {finding.fix}"))
     if any(finding.health is Health.FAIL for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cli.failure import ExitCode, fail
 from cli.weights import Address, AsJson, json_line, unavailable
@@ -15,7 +16,7 @@ from controlplane.snapshot import ClassDecision, Decision, Plan
 
 
 def explain(
-    version: Annotated[int, typer.Argument(min=1, help="A snapshot's version.")],
+    version: Annotated[int, typer.Argument(min=1, max=2**64 - 1, help="A snapshot's version.")],
     address: Address = DEFAULT_ADDRESS,
     *,
     as_json: AsJson = False,
@@ -31,7 +32,7 @@ def explain(
     if as_json:
         typer.echo(json_line(decision))
     else:
-        Console().print(_summary(decision), decision_table(decision.plan), sep="\n")
+        Console().print(Text(_summary(decision)), decision_table(decision.plan), sep="\n")
 
 
 def decision_table(plan: Plan) -> Table:

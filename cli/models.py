@@ -63,7 +63,7 @@ def promote(
     tracking_uri: TrackingUriOption = None,
 ) -> None:
     """Make VERSION the champion. Control planes pick it up between two ticks."""
-    who = getpass.getuser() if actor is None else actor
+    who = _user_name() if actor is None else actor
     if not (who.strip() and reason.strip()):
         fail(
             "a promotion needs an actor and a reason",
@@ -108,6 +108,14 @@ def registry_failures() -> Iterator[None]:
             fix="start the MLflow server, or correct registry.tracking_uri",
             code=ExitCode.UNAVAILABLE,
         )
+
+
+def _user_name() -> str:
+    """Of whoever runs this; empty where the system has none, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _section(config: Path | None) -> RegistrySection:

@@ -1,6 +1,8 @@
 """`trimtab serve`: run the control plane."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,10 @@ def serve(config: ConfigFile) -> None:
     configure_log()
     try:
         asyncio.run(service.serve(settings))
+        # All is in order. A thread that waits for an answer that never ends would hold the
+        # process until somebody kills it.
+        sys.stderr.flush()
+        os._exit(ExitCode.OK)
     except AddressInUse as error:
         fail(
             str(error),
@@ -32,7 +38,7 @@ def serve(config: ConfigFile) -> None:
     except StoreError as error:
         fail(
             f"the snapshot store can't be opened: {error}",
-            fix="make `store.path` writable, or move a damaged file away",
+            fix="give each control plane a writable `store.path`, or move a damaged file away",
             code=ExitCode.USAGE,
         )
 

@@ -11,6 +11,7 @@ from cli.models import open_registry, registry_failures
 from controlplane.clock import SystemClock
 from controlplane.config import Config, load_config
 from controlplane.errors import ConfigError, TelemetryError
+from models.window import STEP_S
 from training.dataset import MIN_EXAMPLES
 from training.errors import FitDiverged, NotEnoughHistory
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Train model versions.", no_args_is_help=True)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_S = 366 * _SECONDS["d"]
 _QUERY_TIMEOUT_S = 60.0
 """A day of history takes longer to answer than the window of a tick."""
 
@@ -30,11 +32,14 @@ def train() -> None:
 
 
 def duration_s(text: str) -> float:
-    """Seconds of ``90s``, ``30m``, ``12h`` or ``7d``."""
+    """Seconds of ``90s``, ``30m``, ``12h`` or ``7d``; from one step to a leap year."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is no duration; write 90s, 30m, 12h or 7d")
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not STEP_S <= seconds <= _LONGEST_S:
+        raise typer.BadParameter(
+            f"{text!r} is no duration of {STEP_S:g}s to 366d; write 90s, 30m, 12h or 7d"
+        )
+    return seconds
 
 
 @app.command()
@@ -49,7 +54,9 @@ def run(
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="instead of the one in the configuration")
     ] = None,
-    seed: Annotated[int, typer.Option(help="of the initial weights and the order")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="of the initial weights and the order")
+    ] = 0,
     min_examples: Annotated[
         int, typer.Option(min=2, help="refuse to learn from fewer steps with traffic")
     ] = MIN_EXAMPLES,

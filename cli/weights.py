@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from cli.failure import ExitCode, fail
 from controlplane.client import DEFAULT_ADDRESS, WeightsClient
@@ -81,7 +82,8 @@ def snapshot_table(snapshot: Snapshot) -> Table:
     """One row per class, the heaviest first."""
     table = Table(
         title=f"version {snapshot.version}, {snapshot.mode}, {snapshot.discipline}",
-        caption=f"{snapshot.mode_reason}; epoch {snapshot.epoch}",
+        # The reason quotes others, such as Prometheus: no markup in it.
+        caption=Text(f"{snapshot.mode_reason}; epoch {snapshot.epoch}", style="table.caption"),
     )
     table.add_column("class")
     for name in ("weight", "default", "TTFT SLO", "value"):

@@ -116,3 +116,5 @@ class WeightsClient:
             raise CallRefused(f"{self.address}: {code.name}: {details}") from error
         except KeyError as error:
             raise CallRefused(f"{self.address} speaks a newer protocol: {error}") from error
+        except ValueError as error:
+            raise CallRefused(f"{self.address} breaks the protocol: {error}") from error

@@ -28,6 +28,13 @@ from models.window import WINDOW_S
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+PromptTokens = Annotated[int, Field(ge=0, lt=2**32)]
+"""As many as the protocol can say."""
+
+MAX_CLASSES = 256
+"""Engines refuse snapshots with more."""
+MAX_RULES = 256
+"""Likewise."""
 
 
 def _address(text: str) -> str:
@@ -87,7 +94,10 @@ class StoreSection(Section):
 
     path: Path = Field(Path("trimtab.db"), description="SQLite file; created when missing")
     retention_snapshots: int = Field(
-        20_000, ge=100, description="how many snapshots, decisions and events are kept"
+        20_000,
+        ge=100,
+        le=10_000_000,
+        description="how many snapshots, decisions and events are kept",
     )
 
 
@@ -131,7 +141,7 @@ class LimitsSection(Section):
 
     max_streams: int = Field(1000, ge=1, description="engine and watch streams at a time")
     max_message_bytes: int = Field(
-        262_144, ge=1024, description="largest message that is accepted from a peer"
+        262_144, ge=1024, lt=2**31, description="largest message that is accepted from a peer"
     )
     answer_timeout_s: Seconds = Field(
         10.0, description="an engine that has not answered a push by then gets the newest one"
@@ -164,8 +174,8 @@ class RuleSection(Section):
     """Puts requests that name no class into one, by prompt length."""
 
     task_class: ClassName = Field(description="a configured class")
-    min_prompt_tokens: int | None = Field(None, ge=0, description="inclusive")
-    max_prompt_tokens: int | None = Field(None, ge=0, description="inclusive")
+    min_prompt_tokens: PromptTokens | None = Field(None, description="inclusive")
+    max_prompt_tokens: PromptTokens | None = Field(None, description="inclusive")
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -201,10 +211,10 @@ class Config(BaseSettings):
     guardrails: GuardrailsSection = GuardrailsSection()
     limits: LimitsSection = LimitsSection()
     classes: dict[ClassName, ClassSection] = Field(
-        min_length=1, description="the task classes, by name"
+        min_length=1, max_length=MAX_CLASSES, description="the task classes, by name"
     )
     rules: tuple[RuleSection, ...] = Field(
-        (), description="first match decides for requests that name no class"
+        (), max_length=MAX_RULES, description="first match decides for requests that name no class"
     )
 
     @classmethod

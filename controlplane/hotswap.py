@@ -1,13 +1,14 @@
 """Watches the champion alias and swaps models between two ticks.
 
-Everything that touches the registry runs in a thread. Whatever goes wrong, the
+Everything that touches the registry runs in one thread of its own. Whatever goes wrong, the
 serving version goes on serving; without one, the rule does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # importing the registry imports MLflow, which takes seconds
     from models.registry import Registry
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 class ChampionWatch:
@@ -47,21 +49,34 @@ class ChampionWatch:
         self._metrics = metrics
         self._refused: set[str] = set()
         self._last_problem: str | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
+        self._call: Future[Any] | None = None
 
     async def poll(self) -> None:
         """Look the alias up once, and load what it names if that is new."""
         try:
             registry = await self._opened()
-            version = await asyncio.to_thread(registry.champion_version)
+            version = await self._in_thread(registry.champion_version)
             if version != self._forecaster.serving_version and version not in self._refused:
                 await self._serve(registry, version)
             self._last_problem = None
         except ModelError as error:
             self._failed(str(error))
 
+    async def close(self, grace_s: float) -> None:
+        """Give the call in flight so long to end, for it may be writing, then let it go."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._call is not None:
+            await asyncio.to_thread(wait, [self._call], grace_s)
+
+    async def _in_thread(self, call: Callable[..., T], *values: object) -> T:
+        running = self._thread.submit(call, *values)
+        self._call = running
+        return await asyncio.wrap_future(running)
+
     async def _opened(self) -> Registry:
         if self._registry is None:
-            self._registry = await asyncio.to_thread(self._open_registry)
+            self._registry = await self._in_thread(self._open_registry)
         return self._registry
 
     async def _serve(self, registry: Registry, version: str | None) -> None:
@@ -80,7 +95,7 @@ class ChampionWatch:
             ModelError: it could not be loaded.
         """
         try:
-            return Champion(version, await asyncio.to_thread(registry.load, version))
+            return Champion(version, await self._in_thread(registry.load, version))
         except RegistryUnavailable:
             raise
         except ModelError:

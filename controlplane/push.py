@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
@@ -13,7 +13,7 @@ from controlplane.clock import Clock
 from controlplane.errors import StoreError
 from controlplane.metrics import Metrics
 from controlplane.publisher import Publisher
-from controlplane.session import Session
+from controlplane.session import Answer, Session
 from controlplane.snapshot import Snapshot
 from controlplane.status import EngineStatus
 from controlplane.wire import decision_to_wire, report_from_wire, snapshot_to_wire
@@ -22,7 +22,8 @@ from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceServicer
 
 log = structlog.get_logger(__name__)
 
-MAX_ENGINE_ID_CHARS = 128
+MAX_NAME_CHARS = 128
+"""Of an engine's id and of its version."""
 MAX_REASON_CHARS = 1000
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -48,6 +49,7 @@ class PushService(WeightsServiceServicer):
         self._metrics = metrics
         self._sessions: dict[str, Session] = {}
         self._push: weights_pb2.ControlMessage | None = None
+        self._streams = 0
 
     @property
     def engines(self) -> tuple[EngineStatus, ...]:
@@ -58,21 +60,21 @@ class PushService(WeightsServiceServicer):
         self, request_iterator: AsyncIterator[weights_pb2.EngineMessage], context: Context
     ) -> AsyncIterator[weights_pb2.ControlMessage]:
         """An engine's stream, as the top of weights.proto has it."""
-        await self._admit(context)
-        session = await self._greet(request_iterator, context)
-        with self._broadcast.listen() as wake, self._connected(session):
-            reader = asyncio.create_task(self._read(request_iterator, session, wake))
-            try:
-                while not (self._broadcast.closed or reader.done()):
-                    wake.clear()
-                    latest = self._broadcast.latest
-                    if latest is not None and session.wants(latest, self._clock.now_s()):
-                        yield self._shared_push(session, latest)
-                    else:
-                        await self._sleep(wake, session)
-            finally:
-                reader.cancel()
-                await asyncio.gather(reader, return_exceptions=True)
+        async with self._admitted(context):
+            session = await self._greet(request_iterator, context)
+            with self._broadcast.listen() as wake, self._connected(session):
+                reader = asyncio.create_task(self._read(request_iterator, session, wake))
+                try:
+                    while not (self._broadcast.closed or reader.done()):
+                        wake.clear()
+                        latest = self._broadcast.latest
+                        if latest is not None and session.wants(latest, self._clock.now_s()):
+                            yield self._shared_push(session, latest)
+                        else:
+                            await self._sleep(wake, session)
+                finally:
+                    reader.cancel()
+                    await asyncio.gather(reader, return_exceptions=True)
 
     async def GetWeights(  # noqa: N802 - the name is the protocol's
         self,
@@ -91,17 +93,17 @@ class PushService(WeightsServiceServicer):
         context: Context,
     ) -> AsyncIterator[weights_pb2.Snapshot]:
         """The newest snapshot, then each newer one."""
-        await self._admit(context)
         sent: Snapshot | None = None
-        with self._broadcast.listen() as wake:
-            while not self._broadcast.closed:
-                wake.clear()
-                latest = self._broadcast.latest
-                if latest is not None and latest is not sent:
-                    sent = latest
-                    yield snapshot_to_wire(latest)
-                else:
-                    await wake.wait()
+        async with self._admitted(context):
+            with self._broadcast.listen() as wake:
+                while not self._broadcast.closed:
+                    wake.clear()
+                    latest = self._broadcast.latest
+                    if latest is not None and latest is not sent:
+                        sent = latest
+                        yield snapshot_to_wire(latest)
+                    else:
+                        await wake.wait()
 
     async def ExplainDecision(  # noqa: N802 - the name is the protocol's
         self, request: weights_pb2.ExplainDecisionRequest, context: Context
@@ -118,13 +120,19 @@ class PushService(WeightsServiceServicer):
             )
         return decision_to_wire(decision)
 
-    async def _admit(self, context: Context) -> None:
-        """One stream more, if that is within the limit."""
-        if self._broadcast.listeners >= self._max_streams:
+    @asynccontextmanager
+    async def _admitted(self, context: Context) -> AsyncIterator[None]:
+        """One stream more, if that is within the limit; it counts before it says Hello."""
+        if self._streams >= self._max_streams:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"limits.max_streams ({self._max_streams}) streams are open",
             )
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
 
     async def _greet(
         self, requests: AsyncIterator[weights_pb2.EngineMessage], context: Context
@@ -139,11 +147,15 @@ class PushService(WeightsServiceServicer):
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message is no Hello")
         hello = first.hello
-        if not (hello.engine_id.isprintable() and 0 < len(hello.engine_id) <= MAX_ENGINE_ID_CHARS):
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"engine_id must be 1 to {MAX_ENGINE_ID_CHARS} printable characters",
-            )
+        for name, text in (
+            ("engine_id", hello.engine_id),
+            ("engine_version", hello.engine_version or "unknown"),
+        ):
+            if not (text.isprintable() and len(text) <= MAX_NAME_CHARS and text):
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"{name} must be 1 to {MAX_NAME_CHARS} printable characters",
+                )
         log.info("engine connected", engine=hello.engine_id, applied=hello.applied_version)
         return Session(hello.engine_id, hello.engine_version, self._answer_timeout_s)
 
@@ -204,10 +216,11 @@ class PushService(WeightsServiceServicer):
     def _nacked(self, nack: weights_pb2.Nack, session: Session) -> None:
         answer = session.nacked(nack.nonce, nack.reason[:MAX_REASON_CHARS])
         self._metrics.answers.labels(answer.value).inc()
+        if answer is Answer.STALE:
+            return  # there may be any number of them; an answer to a push comes once
         log.warning(
             "an engine refused a snapshot",
             engine=session.engine_id,
             version=nack.version,
             reason=nack.reason[:MAX_REASON_CHARS],
-            answer=answer.value,
         )

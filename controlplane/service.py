@@ -51,6 +51,8 @@ _SERVICES = (
 )
 _DRAIN_S = 2.0
 """How long calls in flight may take once the process is to stop."""
+_REGISTRY_GRACE_S = 8.0
+"""How long a call to the registry may: the first migration of an empty store takes seconds."""
 
 
 class ControlPlane:
@@ -69,6 +71,7 @@ class ControlPlane:
         self._clock = clock or SystemClock()
         self._metrics = Metrics()
         self._store = SqliteStore(config.store.path, config.store.retention_snapshots)
+        self._store.claim()
         head = self._store.head()
         self._broadcast = Broadcast()
         self._publisher = self._build_publisher(head)
@@ -138,6 +141,7 @@ class ControlPlane:
         if self._metrics_server is not None:
             await asyncio.to_thread(self._metrics_server.close)
         await self._publisher.stop()
+        await self._watch.close(_REGISTRY_GRACE_S)
         self._loop.close()
         self._source.close()
         self._store.close()

@@ -25,6 +25,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise YamlFileError(f"is not UTF-8 text: {error.reason}") from error
     except yaml.YAMLError as error:
         raise YamlFileError(f"is not valid YAML: {error}") from error
+    except ValueError as error:  # what looks like a date or a number and is none
+        raise YamlFileError(f"holds a value that can't be read: {error}") from error
+    except RecursionError as error:
+        raise YamlFileError("is nested too deeply") from error
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
@@ -40,6 +44,10 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a list or a mapping can't be a key", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"{key!r} stands here twice", key_node.start_mark

@@ -105,8 +105,11 @@ def violation_fraction(window: Window) -> ViolationFraction:
         )
     )  # each [C, T]
     measured = known(finished) & known(violated) & known(past_slo)  # [C, T]
-    seen = np.where(measured, finished * window.step_s + past_slo, 0.0)  # [C, T]
-    bad = np.where(measured, violated * window.step_s + past_slo, 0.0)  # [C, T]
+    finished, violated, past_slo = (
+        np.where(measured, values, 0.0) for values in (finished, violated, past_slo)
+    )  # each [C, T]
+    seen = finished * window.step_s + past_slo  # [C, T]
+    bad = violated * window.step_s + past_slo  # [C, T]
     prior = SCALING.prior_requests
     ratio = (bad + prior * SCALING.prior_violation_ratio) / (seen + prior)  # [C, T]
     return ViolationFraction(ratio=np.minimum(ratio, 1.0), requests=seen, known=measured)

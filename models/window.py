@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 WINDOW_S = 60.0
 STEP_S = 5.0
 STEPS = round(WINDOW_S / STEP_S)
+LARGEST = 1e15
+"""No engine measures more of anything; sums and products of what is below stay finite."""
 
 
 class Signal(StrEnum):
@@ -85,6 +87,6 @@ class Window:
 
 
 def known(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where a signal was measured. All signals are finite and >= 0 when they were."""
-    measured: NDArray[np.bool_] = np.isfinite(values) & (values >= 0)
+    """Where a signal was measured. All signals are in [0, LARGEST] when they were."""
+    measured: NDArray[np.bool_] = (values >= 0) & (values <= LARGEST)  # False for NaN
     return measured

@@ -1,6 +1,7 @@
 """The demo's live table and its final tables."""
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +22,7 @@ def _headline(state: DemoState) -> Text:
     snapshot = state.snapshot
     if snapshot is not None:
         parts.append(f"snapshot {snapshot.version}")
-        parts.append(f"mode {snapshot.mode.value} ({snapshot.mode_reason})")
+        parts.append(f"mode {snapshot.mode.value} ({escape(snapshot.mode_reason)})")
         parts.append(f"model version {snapshot.model_version or 'none'}")
     if snapshot is not None and not state.control_plane_answers:
         parts.append("[red]the control plane does not answer[/]")

@@ -1,10 +1,11 @@
 """Snapshots, decisions and events in one SQLite file.
 
-One process writes; people may read the file at the same time (WAL). Records are
-JSON, so that `sqlite3 trimtab.db 'select snapshot from published'` is legible.
+One process writes, which claims the file; people may read it at the same time (WAL).
+Records are JSON, so that `sqlite3 trimtab.db 'select snapshot from published'` is legible.
 Blocking and thread-safe.
 """
 
+import fcntl
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -12,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from controlplane.errors import StoreError
 from controlplane.restart import StoredHead
@@ -32,6 +33,9 @@ CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 """
 _BUSY_TIMEOUT_S = 1.0
 """Longest wait for a lock that somebody else holds; a fraction of a tick."""
+
+_LARGEST_INTEGER = 2**63 - 1
+"""That SQLite holds; the protocol's versions reach further."""
 
 _SNAPSHOT = TypeAdapter(Snapshot)
 _DECISION = TypeAdapter(Decision)
@@ -67,7 +71,8 @@ class SqliteStore:
     def __init__(self, path: Path, retention: int) -> None:
         self.path = path
         self._retention = retention
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._claimed: TextIO | None = None
         with _mapped(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -77,9 +82,25 @@ class SqliteStore:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = NORMAL")
                 self._connection.executescript(_SCHEMA)
+                self._kept = int(self._one("SELECT count(*) FROM published")[0])
             except sqlite3.Error:
                 self._connection.close()
                 raise
+
+    def claim(self) -> None:
+        """Be the one that writes, until `close` or the end of the process.
+
+        Raises:
+            StoreError: another control plane is.
+        """
+        with _mapped(self.path):
+            claimed = self.path.with_name(f"{self.path.name}.lock").open("w")
+        try:
+            fcntl.flock(claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._claimed = claimed
+        except OSError as error:
+            claimed.close()
+            raise StoreError(f"{self.path}: another control plane writes to it") from error
 
     def head(self) -> StoredHead | None:
         """The newest snapshot; None in a new store."""
@@ -92,6 +113,8 @@ class SqliteStore:
 
     def decision(self, version: int) -> Decision | None:
         """Why ``version`` is what it is; None when it is not there (any more)."""
+        if version > _LARGEST_INTEGER:
+            return None
         row = self._one("SELECT decision FROM published WHERE version = ?", version)
         with _mapped(self.path):
             return _DECISION.validate_json(row[0]) if row else None
@@ -102,17 +125,20 @@ class SqliteStore:
             rows = self._connection.execute(
                 "SELECT unix_s, kind, actor, detail FROM events ORDER BY id"
             ).fetchall()
-        return [
-            Event(unix_s, EventKind(kind), actor, detail) for unix_s, kind, actor, detail in rows
-        ]
+            return [Event(row[0], EventKind(row[1]), row[2], row[3]) for row in rows]
 
     def discipline(self) -> Discipline | None:
         """What an operator set; None: nobody did."""
         value = self._setting("discipline")
-        return None if value is None else Discipline(value)
+        with _mapped(self.path):
+            return None if value is None else Discipline(value)
 
     def save(self, snapshot: Snapshot, decision: Decision) -> None:
-        """Keep a snapshot and its reason, dropping what is past retention."""
+        """Keep a snapshot and its reason, dropping what is past retention.
+
+        Versions are counted, not subtracted: they skip after a process that was killed.
+        """
+        kept = self._kept + 1
         row = (
             snapshot.version,
             _SNAPSHOT.dump_json(snapshot).decode(),
@@ -121,9 +147,12 @@ class SqliteStore:
         self._in_transaction(
             lambda: self._execute("INSERT INTO published VALUES (?, ?, ?)", *row),
             lambda: self._execute(
-                "DELETE FROM published WHERE version <= ?", snapshot.version - self._retention
+                "DELETE FROM published WHERE version IN"
+                " (SELECT version FROM published ORDER BY version LIMIT ?)",
+                max(0, kept - self._retention),
             ),
         )
+        self._kept = min(kept, self._retention)
 
     def record(self, event: Event) -> None:
         """Keep an event, dropping what is past retention."""
@@ -143,6 +172,8 @@ class SqliteStore:
         """Close the file."""
         with self._lock, _mapped(self.path):
             self._connection.close()
+            if self._claimed is not None:
+                self._claimed.close()
 
     def _insert(self, event: Event) -> None:
         self._execute(
@@ -187,5 +218,5 @@ def _mapped(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"{path}: {error}") from error
-    except ValidationError as error:
+    except ValueError as error:  # pydantic's and those of the enums
         raise StoreError(f"{path}: holds a record that is none of this version's") from error

@@ -1,5 +1,6 @@
 """Range queries to one Prometheus, with a time limit and typed failures."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,7 +66,7 @@ class PrometheusSource:
             raise PrometheusUnreachable(f"{self.url} does not answer: {_cause(error)}") from error
         except PrometheusApiClientException as error:
             raise PrometheusRefused(f"{self.url} refused the query: {error}"[:500]) from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise MalformedAnswer(f"{self.url} answered with no range result") from error
 
     def close(self) -> None:
@@ -74,8 +75,18 @@ class PrometheusSource:
 
 
 def _series(item: Mapping[str, Any]) -> Series:
+    """Values may be NaN or infinite; a point in time may not, and labels are text.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no series.
+    """
+    labels = dict(item["metric"])
     points = tuple((float(unix_s), float(value)) for unix_s, value in item["values"])
-    return Series(labels=dict(item["metric"]), points=points)
+    if not all(isinstance(text, str) for pair in labels.items() for text in pair):
+        raise TypeError("a label is no text")
+    if not all(math.isfinite(unix_s) for unix_s, _ in points):
+        raise ValueError("a point has no time")
+    return Series(labels=labels, points=points)
 
 
 def _cause(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from door import Door
 from typer.testing import CliRunner
 
 from cli.main import app
-from controlplane.snapshot import ClassDecision, Feature, Mode, Plan
+from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, unexplained_plan
+from models.classes import TaskClass
 
 PLAN = Plan(
     Mode.LEARNED,
@@ -92,6 +94,41 @@ async def test_explain_of_an_unknown_version_is_a_usage_error(door: Door) -> Non
     assert "fix:" in result.stderr
 
 
+@pytest.mark.parametrize("version", [2**63 - 1, 2**63, 2**64 - 1, 2**64])
+async def test_explain_of_a_version_of_any_size_is_a_usage_error(door: Door, version: int) -> None:
+    await door.publisher.publish(PLAN)
+    result = await _run("explain", str(version), "--address", door.address)
+    assert result.exit_code == 2
+    assert "version" in result.stderr
+
+
+@pytest.mark.parametrize("quoted", ["[/b] <html>", "[red", "[/", "\\[bold]"])
+async def test_reason_that_quotes_markup_is_shown_as_it_is(
+    door: Door, task_classes: tuple[TaskClass, ...], quoted: str
+) -> None:
+    plan = unexplained_plan(Mode.STATIC, quoted, task_classes, (0.7, 0.3))
+    await door.publisher.publish(plan)
+    for command in (("weights", "get"), ("explain", "1")):
+        result = await _run(*command, "--address", door.address)
+        assert result.exit_code == 0
+        assert quoted in result.stdout
+
+
+async def test_doctor_shows_what_others_answered_as_it_is(
+    tmp_path: Path, silent_address: str
+) -> None:
+    config = tmp_path / "trimtab.yaml"
+    url = f"http://{silent_address}/[/b]"
+    config.write_text(
+        f"listen: {silent_address}\nmetrics_listen: 127.0.0.1:0\nprometheus: {{url: '{url}'}}\n"
+        f"registry: {{tracking_uri: 'sqlite:///{tmp_path}/mlflow.db'}}\n"
+        "classes: {vip: {slo: {ttft_s: 1}}}\n"
+    )
+    result = await _run("doctor", "--config", str(config))
+    assert result.exit_code == 1
+    assert f"prometheus: {url} does not answer" in result.stdout
+
+
 @pytest.mark.parametrize("command", [("weights", "get"), ("weights", "watch"), ("explain", "1")])
 async def test_nobody_there_is_unavailable(command: tuple[str, ...], silent_address: str) -> None:
     result = await _run(*command, "--address", silent_address)
@@ -149,6 +186,38 @@ async def test_serve_on_a_damaged_store_is_a_usage_error(tmp_path: Path) -> None
     code, stderr = await _serve(config)
     assert code == 2
     assert "trimtab.db" in stderr
+
+
+async def test_serve_ends_in_order_while_prometheus_and_the_registry_hang(tmp_path: Path) -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.2)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    config = tmp_path / "trimtab.yaml"
+    config.write_text(
+        "listen: 127.0.0.1:0\nmetrics_listen: 127.0.0.1:0\n"
+        f"prometheus: {{url: '{url}'}}\nregistry: {{tracking_uri: '{url}'}}\n"
+        f"store: {{path: {tmp_path / 'trimtab.db'}}}\nclasses: {{vip: {{slo: {{ttft_s: 1}}}}}}\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", "serve", "--config", str(config)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60.0):
+        while b'"serving"' not in await process.stderr.readline():
+            pass
+        await asyncio.sleep(5.0)  # into the import of the registry and the first window
+    process.terminate()
+    _, stderr = await asyncio.wait_for(process.communicate(), 25.0)
+    assert (process.returncode, b'"stopped"' in stderr) == (0, True)
+    server.close()
 
 
 async def _serve(config: Path) -> tuple[int | None, str]:

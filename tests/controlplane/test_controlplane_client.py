@@ -2,13 +2,20 @@
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from door import Door
 
 from controlplane.client import WeightsClient
 from controlplane.errors import CallRefused, ControlPlaneAway, NoSuchSnapshot
 from controlplane.snapshot import ClassDecision, Decision, Discipline, Feature, Mode, Plan
+from protos.trimtab.v1 import weights_pb2
+from protos.trimtab.v1.weights_pb2_grpc import (
+    WeightsServiceServicer,
+    add_WeightsServiceServicer_to_server,
+)
 
 PLAN = Plan(
     Mode.LEARNED,
@@ -20,6 +27,25 @@ PLAN = Plan(
     model_version="3",
     window_end_unix_s=1_700_000_000.0,
 )
+
+
+def test_snapshot_out_of_its_ranges_is_refused() -> None:
+    class Careless(WeightsServiceServicer):
+        def GetWeights(self, *_: object) -> weights_pb2.Snapshot:  # noqa: N802 - the protocol's
+            return weights_pb2.Snapshot(
+                version=1,
+                mode=weights_pb2.MODE_RULE,
+                discipline=weights_pb2.DISCIPLINE_APQ,
+                classes=[weights_pb2.ClassPolicy(late=weights_pb2.LATE_POLICY_SERVE)],  # no SLO
+            )
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_WeightsServiceServicer_to_server(Careless(), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    with WeightsClient(address) as client, pytest.raises(CallRefused, match="ttft_s"):
+        client.get()
+    server.stop(None).wait()
 
 
 async def test_snapshot_and_decision_arrive_as_they_were_published(door: Door) -> None:

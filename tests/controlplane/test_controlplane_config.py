@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.config import Config, load_config
+from controlplane.config import MAX_CLASSES, MAX_RULES, Config, load_config
 from controlplane.config_table import config_table
 from controlplane.errors import ConfigError
 from controlplane.snapshot import ClassRule, Discipline
+from dataplane.subscriber import messages as engine
 from models.classes import LatePolicy, Slo, TaskClass
 
 MINIMAL = "classes: {vip: {slo: {ttft_s: 1}}}\n"
@@ -104,6 +105,32 @@ def test_contradiction_names_what_contradicts(load: Load, text: str, expected: l
         assert part in problems
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("rules: [{task_class: vip, min_prompt_tokens: 4294967296}]", "rules.0.min_prompt_tokens"),
+        ("rules: [{task_class: vip, max_prompt_tokens: 4294967296}]", "rules.0.max_prompt_tokens"),
+        ("rules: [" + "{task_class: vip}, " * 257 + "]", "rules"),
+        ("store: {retention_snapshots: 10000000000000000000}", "store.retention_snapshots"),
+        ("limits: {max_message_bytes: 2147483648}", "limits.max_message_bytes"),
+    ],
+)
+def test_number_that_the_protocol_or_the_store_can_not_hold_is_refused(
+    load: Load, text: str, key: str
+) -> None:
+    assert f"trimtab.yaml: {key}: " in _problems(load, f"{MINIMAL}{text}\n")
+
+
+def test_as_many_classes_and_rules_as_an_engine_takes_are_accepted(load: Load) -> None:
+    classes = {f"c{number}": "{slo: {ttft_s: 1}}" for number in range(MAX_CLASSES + 1)}
+    lines = [f"  {name}: {section}" for name, section in classes.items()]
+    rules = "rules: [" + "{task_class: c0}, " * MAX_RULES + "]"
+    config = load("\n".join(["classes:", *lines[:-1], rules]))
+    assert (len(config.classes), len(config.rules)) == (MAX_CLASSES, MAX_RULES)
+    assert (MAX_CLASSES, MAX_RULES) == (engine.MAX_CLASSES, engine.MAX_RULES)
+    assert "classes: " in _problems(load, "\n".join(["classes:", *lines]))
+
+
 def test_floors_that_leave_no_room_are_refused(load: Load) -> None:
     problems = _problems(
         load, "classes: {a: {slo: {ttft_s: 1}, floor: 0.6}, b: {slo: {ttft_s: 1}, floor: 0.5}}"
@@ -126,6 +153,11 @@ def test_several_contradictions_are_named_at_once(load: Load) -> None:
         ("1: 2\n", "must be a mapping"),
         ("", "classes: Field required"),
         ("classes: {}", "classes"),
+        ("? [a]\n: b\n", "can't be a key"),
+        ("tick_s: 2024-13-45", "can't be read: month"),
+        ("tick_s: !!int abc", "can't be read: invalid literal"),
+        ("tick_s: " + "9" * 5000, "can't be read"),
+        ("[" * 5000, "nested too deeply"),
         ("classes: {'a b': {slo: {ttft_s: 1}}}", "a b"),
     ],
 )

@@ -244,6 +244,38 @@ async def test_streams_past_the_limit_are_refused_and_a_free_place_is_used(
     assert (await late.push()).snapshot.version == 1
 
 
+async def test_streams_that_have_not_said_hello_count_toward_the_limit(
+    stub: "WeightsServiceAsyncStub",
+) -> None:
+    silent = [Engine(stub, f"engine-{number}") for number in range(8)]
+    ends = sorted([await engine.ended_with() for engine in silent], key=lambda code: code.name)
+    assert ends == [grpc.StatusCode.INVALID_ARGUMENT] * 3 + [grpc.StatusCode.RESOURCE_EXHAUSTED] * 5
+
+
+async def test_storm_of_stale_refusals_is_counted_and_not_logged(
+    door: Door,
+    stub: "WeightsServiceAsyncStub",
+    publish: Publish,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await publish()
+    engine = await Engine(stub, "engine-1").hello()
+    push = await engine.push()
+    for _ in range(100):
+        await engine.nack(push, "no")
+    await _until(lambda: door.metrics.answers.labels("stale")._value.get() == 99)
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).count("refused a snapshot") == 1
+
+
+async def test_engine_with_an_endless_version_is_turned_away(
+    stub: "WeightsServiceAsyncStub",
+) -> None:
+    engine = Engine(stub, "engine-1")
+    await engine.send(hello=weights_pb2.Hello(engine_id="engine-1", engine_version="9" * 129))
+    assert await engine.ended_with() is grpc.StatusCode.INVALID_ARGUMENT
+
+
 async def test_streams_end_when_the_control_plane_drains(
     door: Door, stub: "WeightsServiceAsyncStub", publish: Publish
 ) -> None:

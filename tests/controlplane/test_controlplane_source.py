@@ -76,6 +76,12 @@ def _window(source: PrometheusSource) -> Window:
         ((200, b'{"status":"success"}'), MalformedAnswer),
         ((200, b'{"data":{"result":[{"metric":{}}]}}'), MalformedAnswer),
         ((200, b'{"data":{"result":[{"metric":{},"values":[["x","y"]]}]}}'), MalformedAnswer),
+        ((200, b'{"data":{"result":[{"metric":{},"values":[[NaN,"1"]]}]}}'), MalformedAnswer),
+        ((200, b'{"data":{"result":[{"metric":{},"values":[[Infinity,"1"]]}]}}'), MalformedAnswer),
+        ((200, b'{"data":{"result":[{"metric":{"signal":[]},"values":[]}]}}'), MalformedAnswer),
+        ((200, b'{"data":{"result":null}}'), MalformedAnswer),
+        ((200, b"[" * 100_000), MalformedAnswer),
+        ((200, b"null"), MalformedAnswer),
         ((200, b'{"data":{"result":[]}}'), NoEngineMetrics),
     ],
 )

@@ -1,4 +1,5 @@
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,66 @@ async def test_size_is_bounded(tmp_path: Path, publisher: Publisher, clock: Virt
     ]
     assert [event.detail for event in small.events()] == ["16", "17", "18", "19", "20"]
     small.close()
+
+
+async def test_skipped_versions_cost_no_history(tmp_path: Path, publisher: Publisher) -> None:
+    small = SqliteStore(tmp_path / "small.db", retention=5)
+    snapshot = await publisher.publish(_plan())
+    versions = [1, 2, 3, 1000, 1001, 50_000, 50_001]
+    for version in versions:
+        small.save(replace(snapshot, version=version), Decision(version, 7, _plan()))
+    kept = [version for version in versions if small.decision(version) is not None]
+    assert kept == versions[2:]
+    small.close()
+
+
+async def test_smaller_retention_takes_effect_on_what_is_there(
+    tmp_path: Path, publisher: Publisher
+) -> None:
+    for retention, first in ((10, 1), (4, 11)):
+        small = SqliteStore(tmp_path / "small.db", retention=retention)
+        snapshot = await publisher.publish(_plan())
+        for version in range(first, first + 10):
+            small.save(replace(snapshot, version=version), Decision(version, 7, _plan()))
+        small.close()
+    with sqlite3.connect(tmp_path / "small.db") as connection:
+        rows = connection.execute("SELECT version FROM published ORDER BY version").fetchall()
+    connection.close()
+    assert rows == [(17,), (18,), (19,), (20,)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "INSERT OR REPLACE INTO settings VALUES ('discipline', 'lifo')",
+        "INSERT INTO events VALUES (99, 0, 'invented', 'ada', '')",
+        "UPDATE published SET snapshot = '{}'",
+        "UPDATE published SET decision = 'nonsense'",
+    ],
+)
+async def test_record_of_another_kind_is_a_store_error(
+    tmp_path: Path, store: SqliteStore, publisher: Publisher, damage: str
+) -> None:
+    await publisher.publish(_plan())
+    with sqlite3.connect(tmp_path / "trimtab.db") as connection:
+        connection.execute(damage)
+    connection.close()
+
+    def read_all() -> None:
+        store.head(), store.decision(1), store.discipline(), store.events()
+
+    with pytest.raises(StoreError, match=r"trimtab\.db"):
+        read_all()
+
+
+def test_one_control_plane_at_a_time_claims_a_store(tmp_path: Path, store: SqliteStore) -> None:
+    store.claim()
+    second = SqliteStore(tmp_path / "trimtab.db", retention=1000)
+    with pytest.raises(StoreError, match="another control plane"):
+        second.claim()
+    store.close()
+    second.claim()
+    second.close()
 
 
 async def test_mode_and_discipline_changes_are_events(

@@ -64,6 +64,15 @@ def test_promote_changes_the_champion_and_signs_with_the_users_name(
     assert registry.champion_version() == "1"
 
 
+def test_user_without_a_name_is_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)  # as in a container without passwd
+    refused = RUNNER.invoke(app, ["promote", "1", "--reason", "why"])
+    assert refused.exit_code == 2
+    assert "--actor NAME" in refused.stderr
+
+
 @pytest.mark.system
 def test_promoting_an_unknown_version_is_a_usage_error(store: Path) -> None:
     refused = RUNNER.invoke(

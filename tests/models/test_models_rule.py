@@ -124,7 +124,7 @@ def _obvious_work(
     ):
         token_sum = request_sum = 0.0
         for token_rate, request_rate in zip(tokens_row, requests_row, strict=True):
-            if 0 <= token_rate < math.inf and 0 <= request_rate < math.inf:
+            if 0 <= token_rate <= 1e15 and 0 <= request_rate <= 1e15:
                 token_sum += token_rate * 5.0
                 request_sum += request_rate * 5.0
         sums.append((token_sum, request_sum))

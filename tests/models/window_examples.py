@@ -60,7 +60,7 @@ def measured_windows(draw: st.DrawFn, *, min_classes: int = 1) -> Measured:
     )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     scale = draw(st.sampled_from([0.0, 1e-3, 1.0, 1e3, 1e9]))
-    strange = draw(st.sampled_from([np.nan, np.inf, -1.0]))
+    strange = draw(st.sampled_from([np.nan, np.inf, -1.0, 1e200, 1e308]))
     strange_ratio = draw(st.sampled_from([0.0, 0.3, 1.0]))
     signals = {}
     for signal in Signal:
