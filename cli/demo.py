@@ -131,6 +131,10 @@ def _write_json(
         **provenance(seed=seed),
         "capacity_requests_per_s": state.capacity_requests_per_s,
         "policies": {name: result.as_json() for name, result in results.items()},
+        "blocks": [
+            {"policy": block.policy, "pair": block.pair, "span_s": block.replay.span_s}
+            for block in state.finished
+        ],
         "snapshots_applied": state.snapshots_applied,
         "model_version": state.model_version,
     }
