@@ -18,6 +18,7 @@ from controlplane.client import WeightsClient
 from controlplane.clock import SystemClock
 from controlplane.config import Config
 from controlplane.errors import ClientError, NoEngineMetrics, StaleWindow, TelemetryError
+from controlplane.snapshot import Mode
 from controlplane.telemetry.source import PrometheusSource
 from controlplane.telemetry.window import fetch_window
 from models.errors import ModelError
@@ -43,13 +44,15 @@ class Finding:
     fix: str = ""
 
 
+DEFAULT_CLASS = "default"
+"""Of requests that name no class and match no rule; the protocol's name."""
 _COLOURS = {Health.OK: "green", Health.WARN: "yellow", Health.FAIL: "red"}
 
 
 def doctor(
     config: Annotated[
         Path, typer.Option("--config", "-c", help="The control plane's YAML file.")
-    ] = Path("deploy/trimtab.yaml"),
+    ] = Path("trimtab.yaml"),
 ) -> None:
     """Check Prometheus, the registry, the control plane, its ports and the plugin."""
     settings = configuration(config)
@@ -120,18 +123,31 @@ def check_control_plane(config: Config) -> list[Finding]:
         absent = Finding(Health.WARN, "control plane", f"none answers at {config.listen}", fix)
         return [absent, *_ports(config)]
     engines = len(status.engines)
+    steered = status.mode in {Mode.LEARNED, Mode.RULE}
     detail = f"version {status.version}, {status.mode} ({status.mode_reason}), {engines} engines"
     if not engines:
         fix = "start vLLM with --scheduler-cls dataplane.scheduler.TrimtabScheduler"
         return [Finding(Health.WARN, "control plane", detail, fix)]
+    if not steered:
+        fix = "see to the reason given; until then the weights follow no measurement"
+        return [Finding(Health.WARN, "control plane", detail, fix)]
     return [Finding(Health.OK, "control plane", detail)]
+
+
+def check_classes(config: Config) -> list[Finding]:
+    """Is there a class for requests that name none?"""
+    if DEFAULT_CLASS in config.classes:
+        return []
+    fix = f"configure a class `{DEFAULT_CLASS}`, unless every request names its class"
+    detail = "requests that name no configured class get the least weight"
+    return [Finding(Health.WARN, "classes", f"no `{DEFAULT_CLASS}`: {detail}", fix)]
 
 
 def check_plugin(config: Config) -> list[Finding]:  # noqa: ARG001 - the checks share a signature
     """Could a vLLM in this environment load the plugin?"""
     missing = [name for name in ("vllm", "dataplane") if importlib.util.find_spec(name) is None]
     if missing:
-        fix = "pip install 'trimtab[vllm]' in the environment of vLLM, if that is not this one"
+        fix = "install Trimtab with its [vllm] extra where vLLM is, if that is not here"
         return [Finding(Health.WARN, "plugin", f"no {' and no '.join(missing)} here", fix)]
     return [Finding(Health.OK, "plugin", "vLLM and the plugin are installed here")]
 
@@ -161,6 +177,7 @@ def _why_not_bindable(address: str) -> str | None:
 
 
 CHECKS: tuple[Callable[[Config], list[Finding]], ...] = (
+    check_classes,
     check_prometheus,
     check_registry,
     check_control_plane,

@@ -4,6 +4,7 @@ import typer
 
 from cli import models, train, weights
 from cli.demo import demo
+from cli.discipline import discipline
 from cli.doctor import doctor
 from cli.explain import explain
 from cli.serve import serve
@@ -14,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (demo, serve, explain, doctor):
+for command in (demo, serve, explain, discipline, doctor):
     app.command()(command)
 app.add_typer(weights.app, name="weights")
 app.add_typer(models.app, name="models")

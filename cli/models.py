@@ -1,6 +1,5 @@
 """`trimtab models`: what is registered, and what serves."""
 
-import getpass
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cli.actor import accountable
 from cli.failure import ExitCode, fail
 from controlplane.config import RegistrySection, load_config
 from controlplane.errors import ConfigError
@@ -63,13 +63,7 @@ def promote(
     tracking_uri: TrackingUriOption = None,
 ) -> None:
     """Make VERSION the champion. Control planes pick it up between two ticks."""
-    who = _user_name() if actor is None else actor
-    if not (who.strip() and reason.strip()):
-        fail(
-            "a promotion needs an actor and a reason",
-            fix="pass --reason TEXT (and --actor NAME)",
-            code=ExitCode.USAGE,
-        )
+    who = accountable(actor, reason)
     with registry_failures():
         open_registry(_section(config), tracking_uri).promote(version, actor=who, reason=reason)
     typer.echo(f"version {version} is @champion")
@@ -108,14 +102,6 @@ def registry_failures() -> Iterator[None]:
             fix="start the MLflow server, or correct registry.tracking_uri",
             code=ExitCode.UNAVAILABLE,
         )
-
-
-def _user_name() -> str:
-    """Of whoever runs this; empty where the system has none, as in many containers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _section(config: Path | None) -> RegistrySection:

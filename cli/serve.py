@@ -48,4 +48,8 @@ def configuration(path: Path) -> Config:
     try:
         return load_config(path)
     except ConfigError as error:
-        fail(str(error), fix="correct the keys named above", code=ExitCode.USAGE)
+        fail(
+            str(error),
+            fix="correct what is named above, or pass another file with --config",
+            code=ExitCode.USAGE,
+        )

@@ -10,7 +10,7 @@ from cli.failure import ExitCode, fail
 from cli.models import open_registry, registry_failures
 from controlplane.clock import SystemClock
 from controlplane.config import Config, load_config
-from controlplane.errors import ConfigError, TelemetryError
+from controlplane.errors import ConfigError, NoEngineMetrics, TelemetryError
 from models.window import STEP_S
 from training.dataset import MIN_EXAMPLES
 from training.errors import FitDiverged, NotEnoughHistory
@@ -116,6 +116,12 @@ def _retrain(
         fail(str(error), fix="use a longer --since, or let traffic run for longer")
     except FitDiverged as error:
         fail(str(error), fix="try another --seed, or look for absurd numbers in the metrics")
+    except NoEngineMetrics as error:
+        fail(
+            str(error),
+            fix="let Prometheus scrape an engine with the plugin, or use a longer --since",
+            code=ExitCode.UNAVAILABLE,
+        )
     except TelemetryError as error:
         fail(
             str(error), fix="start Prometheus, or pass --prometheus URL", code=ExitCode.UNAVAILABLE

@@ -57,7 +57,12 @@ def watch(address: Address = DEFAULT_ADDRESS, *, as_json: AsJson = False) -> Non
 
 
 def _watch_table(client: WeightsClient) -> None:
-    with Live(console=Console(), auto_refresh=False) as live:
+    console = Console()
+    if not console.is_terminal:  # a pipe or a file: each table after the other
+        for snapshot in client.watch():
+            console.print(snapshot_table(snapshot))
+        return
+    with Live(console=console, auto_refresh=False) as live:
         for snapshot in client.watch():
             live.update(snapshot_table(snapshot), refresh=True)
 

@@ -322,7 +322,8 @@ def _log_run(bundle: Bundle, run: RunRecord, *, experiment_id: str) -> tuple[str
         mlflow.set_tags({SCHEMA_TAG: bundle.schema_hash, **run.tags})
         for step, metrics in enumerate(run.epochs):
             mlflow.log_metrics(dict(metrics), step=step)
-        mlflow.log_metrics(dict(run.metrics))
+        # A step of its own, after the epochs': MLflow shows the value of the last step.
+        mlflow.log_metrics(dict(run.metrics), step=len(run.epochs))
         return active.info.run_id, _log_model(bundle)
 
 

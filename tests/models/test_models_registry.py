@@ -110,12 +110,16 @@ def test_version_tells_how_it_came_about(registry: Registry) -> None:
             "a-fit",
             params={"fit.epochs": 2},
             metrics={"validation_loss": 0.25},
-            epochs=[{"train_loss": 0.9}, {"train_loss": 0.4}],
+            epochs=[
+                {"train_loss": 0.9, "validation_loss": 0.25},
+                {"train_loss": 0.4, "validation_loss": 0.7},
+            ],
             tags={"trimtab.classes": "vip, batch"},
         ),
     )
     newest = registry.versions()[0]
     assert (newest.version, newest.aliases) == (version, ("challenger",))
+    # The loss of what is registered, not of the last epoch.
     assert newest.metrics == {"validation_loss": 0.25, "train_loss": 0.4}
     assert newest.schema_hash == schema_hash()
     assert registry.champion_version() == "1", "a challenger does not serve"

@@ -171,6 +171,18 @@ def test_the_command_line_shows_live_data(parts: Parts) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_the_discipline_is_switched_from_the_command_line(parts: Parts) -> None:
+    _serving(parts)
+    address = parts.control_plane.address
+    for name in ("fcfs", "apq"):
+        done = _trimtab("discipline", name, "--reason", "test", "--address", address)
+        assert done.returncode == 0, done.stderr
+        with WeightsClient(address) as client:
+            assert client.get().discipline.value == name
+    assert _trimtab("discipline", "fcfs", "--reason", " ", "--address", address).returncode == 2
+    assert _trimtab("discipline", "lifo", "--reason", "x", "--address", address).returncode == 2
+
+
 def test_watch_prints_each_newer_snapshot_until_it_is_interrupted(
     parts: Parts, tmp_path: Path
 ) -> None:
