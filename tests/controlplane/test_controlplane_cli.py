@@ -189,7 +189,10 @@ async def test_serve_on_a_damaged_store_is_a_usage_error(tmp_path: Path) -> None
 
 
 async def test_serve_ends_in_order_while_prometheus_and_the_registry_hang(tmp_path: Path) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
         with suppress(ConnectionError):
             while True:
@@ -218,6 +221,10 @@ async def test_serve_ends_in_order_while_prometheus_and_the_registry_hang(tmp_pa
     _, stderr = await asyncio.wait_for(process.communicate(), 25.0)
     assert (process.returncode, b'"stopped"' in stderr) == (0, True)
     server.close()
+    for writer in writers:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _serve(config: Path) -> tuple[int | None, str]:
