@@ -247,7 +247,16 @@ def test_an_unknown_version_or_a_silent_control_plane_is_a_clear_error(parts: Pa
     assert "fix:" in silent.stderr
 
 
-def test_a_second_control_plane_on_the_same_port_is_refused(parts: Parts) -> None:
+def test_a_second_control_plane_on_the_same_store_is_refused(parts: Parts) -> None:
+    refused = _trimtab("serve", "--config", str(parts.control_plane.config))
+    assert refused.returncode == 2
+    assert "store" in refused.stderr
+
+
+def test_a_second_control_plane_on_the_same_port_is_refused(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIMTAB_STORE__PATH", str(tmp_path / "other.db"))
     refused = _trimtab("serve", "--config", str(parts.control_plane.config))
     assert refused.returncode == 2
     taken = (parts.control_plane.address, parts.control_plane.metrics_address)
