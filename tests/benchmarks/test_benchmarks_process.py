@@ -1,4 +1,5 @@
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -42,7 +43,11 @@ def test_a_stubborn_process_and_its_children_are_killed(
         grandchild = int(log.read_text())
         assert _alive(grandchild)
     assert not child.running
-    assert not _alive(grandchild)
+    # Killed, but it is not our child to wait for: the kernel ends it when it gets to it.
+    deadline_s = time.monotonic() + 20
+    while _alive(grandchild):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_a_process_that_ends_early_is_reported_with_its_last_words(tmp_path: Path) -> None:

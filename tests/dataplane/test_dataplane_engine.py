@@ -228,7 +228,11 @@ def test_a_flip_of_weights_turns_the_order_of_what_is_queued(
 
     with ThreadPoolExecutor(16) as pool:
         with server.all_slots_taken():
-            asked = [pool.submit(server.complete, "a", name) for name in ["right", "left"] * 8]
+            # Long enough to run that who arrived a moment earlier makes no difference.
+            asked = [
+                pool.submit(server.complete, "a", name, max_tokens=32)
+                for name in ["right", "left"] * 8
+            ]
             for name in ("left", "right"):
                 eventually(partial(server.waits, name, 8))
             if flipped:
