@@ -23,13 +23,16 @@ from controlplane.errors import ConfigError
 from controlplane.modes import MissLimits
 from controlplane.snapshot import ClassRule, Discipline
 from controlplane.yaml_file import YamlFileError, read_mapping
-from models.classes import LatePolicy, Slo, TaskClass
+from models.classes import LatePolicy, Slo, TaskClass, Tier
 from models.window import WINDOW_S
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-PromptTokens = Annotated[int, Field(ge=0, lt=2**32)]
+Tokens = Annotated[int, Field(ge=0, lt=2**32)]
 """As many as the protocol can say."""
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""Likewise."""
+ShortText = Annotated[str, Field(min_length=1, max_length=256)]
 
 MAX_CLASSES = 256
 """Engines refuse snapshots with more."""
@@ -168,20 +171,36 @@ class ClassSection(Section):
         LatePolicy.SERVE, description="`serve` or `demote` requests already past their SLO"
     )
     max_wait_s: Seconds | None = Field(None, description="a request that waited longer goes first")
+    tier: Tier = Field(
+        Tier.P1,
+        description="`p0`, `p1` or `p2`: who is held back last when memory or time run short",
+    )
 
 
 class RuleSection(Section):
-    """Puts requests that name no class into one, by prompt length."""
+    """Puts requests that name no class into one. All conditions given must hold."""
 
     task_class: ClassName = Field(description="a configured class")
-    min_prompt_tokens: PromptTokens | None = Field(None, description="inclusive")
-    max_prompt_tokens: PromptTokens | None = Field(None, description="inclusive")
+    min_prompt_tokens: Tokens | None = Field(None, description="inclusive")
+    max_prompt_tokens: Tokens | None = Field(None, description="inclusive")
+    min_max_tokens: Tokens | None = Field(
+        None, description="of the most tokens that may be generated; inclusive"
+    )
+    max_max_tokens: Tokens | None = Field(None, description="inclusive")
+    lora: ShortText | None = Field(None, description="the adapter's name")
+    min_priority: Priority | None = Field(
+        None, description="of the API's `priority`, where small is urgent; inclusive"
+    )
+    max_priority: Priority | None = Field(None, description="inclusive")
+    tenant: ShortText | None = Field(None, description="`vllm_xargs.tenant`, or `X-Tenant`")
+    streaming: bool | None = Field(None, description="whether the answer is streamed")
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
-        low, high = self.min_prompt_tokens, self.max_prompt_tokens
-        if low is not None and high is not None and low > high:
-            raise ValueError(f"min_prompt_tokens ({low}) is above max_prompt_tokens ({high})")
+        for subject in ("prompt_tokens", "max_tokens", "priority"):
+            low, high = getattr(self, f"min_{subject}"), getattr(self, f"max_{subject}")
+            if low is not None and high is not None and low > high:
+                raise ValueError(f"min_{subject} ({low}) is above max_{subject} ({high})")
         return self
 
 
@@ -203,7 +222,7 @@ class Config(BaseSettings):
         30.0, description="an engine that hears nothing for so long turns to neutral weights"
     )
     discipline: Discipline = Field(
-        Discipline.APQ, description="`apq` or `fcfs`, until it is changed at run time"
+        Discipline.APQ, description="how engines order requests, until it is changed at run time"
     )
     prometheus: PrometheusSection = PrometheusSection()
     store: StoreSection = StoreSection()
@@ -247,6 +266,7 @@ class Config(BaseSettings):
                 floor=section.floor,
                 late=section.late,
                 max_wait_s=section.max_wait_s,
+                tier=section.tier,
             )
             for name, section in self.classes.items()
         )

@@ -27,15 +27,27 @@ class Discipline(StrEnum):
 
     APQ = "apq"
     FCFS = "fcfs"
+    GCMU = "gcmu"
+    WFQ = "wfq"
+    EDF = "edf"
+    STRICT = "strict"
+    CP_SCORE = "cp_score"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassRule:
-    """Puts requests that name no class into one, by prompt length (inclusive)."""
+    """Puts requests that name no class into one. None: no condition; bounds are inclusive."""
 
     task_class: str
     min_prompt_tokens: int | None = None
     max_prompt_tokens: int | None = None
+    min_max_tokens: int | None = None
+    max_max_tokens: int | None = None
+    lora: str | None = None
+    min_priority: int | None = None
+    max_priority: int | None = None
+    tenant: str | None = None
+    streaming: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 With `push`, `admin` and `client`, the only place that sees generated messages.
 """
 
+from dataclasses import asdict
+
 from controlplane import snapshot as domain
 from controlplane import status
 from controlplane.snapshot import Discipline, Mode
-from models.classes import LatePolicy, Slo, TaskClass
+from models.classes import LatePolicy, Slo, TaskClass, Tier
 from protos.trimtab.v1 import admin_pb2, weights_pb2
 
 _MODES = {
@@ -18,14 +20,27 @@ _MODES = {
 _DISCIPLINES = {
     Discipline.APQ: weights_pb2.DISCIPLINE_APQ,
     Discipline.FCFS: weights_pb2.DISCIPLINE_FCFS,
+    Discipline.GCMU: weights_pb2.DISCIPLINE_GCMU,
+    Discipline.WFQ: weights_pb2.DISCIPLINE_WFQ,
+    Discipline.EDF: weights_pb2.DISCIPLINE_EDF,
+    Discipline.STRICT: weights_pb2.DISCIPLINE_STRICT,
+    Discipline.CP_SCORE: weights_pb2.DISCIPLINE_CP_SCORE,
 }
 _LATE = {
     LatePolicy.SERVE: weights_pb2.LATE_POLICY_SERVE,
     LatePolicy.DEMOTE: weights_pb2.LATE_POLICY_DEMOTE,
 }
+_TIERS = {
+    Tier.P0: weights_pb2.TIER_P0,
+    Tier.P1: weights_pb2.TIER_P1,
+    Tier.P2: weights_pb2.TIER_P2,
+}
 _MODES_BACK = {wire: mode for mode, wire in _MODES.items()}
 _DISCIPLINES_BACK = {wire: discipline for discipline, wire in _DISCIPLINES.items()}
 _LATE_BACK = {wire: late for late, wire in _LATE.items()}
+_TIERS_BACK = {wire: tier for tier, wire in _TIERS.items()} | {
+    weights_pb2.TIER_UNSPECIFIED: Tier.P1
+}
 
 
 def snapshot_to_wire(snapshot: domain.Snapshot) -> weights_pb2.Snapshot:
@@ -39,14 +54,7 @@ def snapshot_to_wire(snapshot: domain.Snapshot) -> weights_pb2.Snapshot:
         mode_reason=snapshot.mode_reason,
         discipline=_DISCIPLINES[snapshot.discipline],
         classes=[_policy_to_wire(policy) for policy in snapshot.classes],
-        rules=[
-            weights_pb2.ClassRule(
-                task_class=rule.task_class,
-                min_prompt_tokens=rule.min_prompt_tokens,
-                max_prompt_tokens=rule.max_prompt_tokens,
-            )
-            for rule in snapshot.rules
-        ],
+        rules=[weights_pb2.ClassRule(**asdict(rule)) for rule in snapshot.rules],
         model_version=snapshot.model_version or "",
     )
 
@@ -67,14 +75,7 @@ def snapshot_from_wire(message: weights_pb2.Snapshot) -> domain.Snapshot:
         mode_reason=message.mode_reason,
         discipline=_DISCIPLINES_BACK[message.discipline],
         classes=tuple(_policy_from_wire(policy) for policy in message.classes),
-        rules=tuple(
-            domain.ClassRule(
-                rule.task_class,
-                rule.min_prompt_tokens if rule.HasField("min_prompt_tokens") else None,
-                rule.max_prompt_tokens if rule.HasField("max_prompt_tokens") else None,
-            )
-            for rule in message.rules
-        ),
+        rules=tuple(_rule_from_wire(rule) for rule in message.rules),
         model_version=message.model_version or None,
     )
 
@@ -203,6 +204,7 @@ def _policy_to_wire(policy: domain.ClassPolicy) -> weights_pb2.ClassPolicy:
         floor=task_class.floor,
         late=_LATE[task_class.late],
         max_wait_s=task_class.max_wait_s,
+        tier=_TIERS[task_class.tier],
     )
 
 
@@ -219,8 +221,14 @@ def _policy_from_wire(message: weights_pb2.ClassPolicy) -> domain.ClassPolicy:
         floor=message.floor,
         late=_LATE_BACK[message.late],
         max_wait_s=message.max_wait_s if message.HasField("max_wait_s") else None,
+        tier=_TIERS_BACK[message.tier],
     )
     return domain.ClassPolicy(task_class, message.weight, message.default_weight)
+
+
+def _rule_from_wire(message: weights_pb2.ClassRule) -> domain.ClassRule:
+    present = {field.name: value for field, value in message.ListFields()}
+    return domain.ClassRule(**{"task_class": "", **present})
 
 
 def _class_from_wire(message: weights_pb2.ClassDecision) -> domain.ClassDecision:

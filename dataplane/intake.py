@@ -1,17 +1,21 @@
 """The door: each request gets a ticket with its class and its age."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from dataplane.clock import Clock
 from dataplane.faults import FaultBarrier
 from dataplane.labels import DEFAULT_CLASS, ClassLabels
 from dataplane.meter import Meter
+from dataplane.rules import RequestTraits
 from dataplane.ticket import Ticket
 from dataplane.weights import WeightTable
 
 CLAIM = "task_class"
 """Key in ``vllm_xargs`` under which a client names its class."""
+
+TENANT = "tenant"
+"""Likewise, on whose behalf it asks."""
 
 LONGEST_TRANSIT_S = 60.0
 """What a request may have waited before it reached the scheduler; more is a stepped clock."""
@@ -24,6 +28,8 @@ class Arrival(Protocol):
     arrival_time: float
     num_prompt_tokens: int
     sampling_params: Any
+    priority: int
+    lora_request: Any
 
 
 class Intake:
@@ -69,11 +75,23 @@ class Intake:
         # looked at once, here: a clock that steps later ages nobody.
         transit_s = self._clock.wall_s() - request.arrival_time
         ticket.arrived_s = now_s - min(max(transit_s, 0.0), LONGEST_TRANSIT_S)
-        ticket.prompt_tokens = request.num_prompt_tokens
         parameters = request.sampling_params
+        extra = getattr(parameters, "extra_args", None) or {}
+        ticket.prompt_tokens = request.num_prompt_tokens
+        ticket.max_tokens = getattr(parameters, "max_tokens", None)
         ticket.stops_on_text = bool(getattr(parameters, "stop", None))
         ticket.task_class = self._labels.resolve(
-            (getattr(parameters, "extra_args", None) or {}).get(CLAIM),
-            request.num_prompt_tokens,
-            self._table(now_s),
+            extra.get(CLAIM), _traits(request, extra), self._table(now_s)
         )
+
+
+def _traits(request: Arrival, extra: Mapping[str, object]) -> RequestTraits:
+    parameters, lora, tenant = request.sampling_params, request.lora_request, extra.get(TENANT)
+    return RequestTraits(
+        prompt_tokens=request.num_prompt_tokens,
+        max_tokens=getattr(parameters, "max_tokens", None),
+        lora=None if lora is None else lora.lora_name,
+        priority=request.priority,
+        tenant=tenant if isinstance(tenant, str) else None,
+        streaming=getattr(getattr(parameters, "output_kind", None), "name", "") == "DELTA",
+    )

@@ -6,6 +6,7 @@ number are bounded before they become a queue or a label of a metric.
 
 import re
 
+from dataplane.rules import RequestTraits
 from dataplane.weights import WeightTable
 
 DEFAULT_CLASS = "default"
@@ -27,16 +28,16 @@ class ClassLabels:
         self._max_names = max_names
         self._names: set[str] = set()
 
-    def resolve(self, claim: object, prompt_tokens: int, table: WeightTable) -> str:
+    def resolve(self, claim: object, traits: RequestTraits, table: WeightTable) -> str:
         """The class of a request.
 
         Args:
             claim: the request's ``task_class`` as sent, of whatever type; None: not sent.
-            prompt_tokens: length of the prompt.
+            traits: what rules look at.
             table: the snapshot in force; its rules apply to requests without a claim.
         """
         if claim is None:
-            return _by_rule(prompt_tokens, table)
+            return _by_rule(traits, table)
         if not isinstance(claim, str):
             return OTHER_CLASS
         if claim in table.policies or claim in self._names:
@@ -50,8 +51,8 @@ class ClassLabels:
         return name
 
 
-def _by_rule(prompt_tokens: int, table: WeightTable) -> str:
+def _by_rule(traits: RequestTraits, table: WeightTable) -> str:
     for rule in table.rules:
-        if rule.matches(prompt_tokens):
+        if rule.matches(traits):
             return rule.task_class
     return DEFAULT_CLASS

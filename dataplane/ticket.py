@@ -8,6 +8,7 @@ class Ticket:
     """One request from arrival to end. Times are on this process's monotonic clock.
 
     Attributes:
+        max_tokens: the most tokens that it may generate; None: as many as fit.
         stops_on_text: whether it ends when a given text comes up. vLLM looks for the text
             outside of the engine and then aborts the request here.
         place: position among all waiting requests, smaller is earlier; the queue gives it.
@@ -22,6 +23,7 @@ class Ticket:
     task_class: str
     arrived_s: float
     prompt_tokens: int = 0
+    max_tokens: int | None = None
     stops_on_text: bool = False
     place: int = 0
     dispatched_s: float | None = None

@@ -7,9 +7,11 @@ reader sees the old one or the new one, never a mixture.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Self
+
+from dataplane.rules import ClassRule
 
 
 class Discipline(StrEnum):
@@ -17,6 +19,11 @@ class Discipline(StrEnum):
 
     APQ = "apq"
     FCFS = "fcfs"
+    GCMU = "gcmu"
+    WFQ = "wfq"
+    EDF = "edf"
+    STRICT = "strict"
+    CP_SCORE = "cp_score"
 
 
 class LatePolicy(StrEnum):
@@ -24,6 +31,18 @@ class LatePolicy(StrEnum):
 
     SERVE = "serve"
     DEMOTE = "demote"
+
+
+class Tier(IntEnum):
+    """How well a class is protected when memory or time run short; small is protected better.
+
+    REST holds the classes that no operator configured.
+    """
+
+    P0 = 0
+    P1 = 1
+    P2 = 2
+    REST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,7 @@ class ClassPolicy:
     Attributes:
         weight: in force; only ratios between classes matter, larger is more urgent.
         default_weight: the neutral weight, in force after the TTL.
+        value: worth of one request that meets its SLO; only ratios matter.
         max_wait_s: a request that waited longer goes first; None: no bound.
         gain_per_s: ``weight / slo.ttft_s``, the slope of the class's index in its age.
 
@@ -64,34 +84,21 @@ class ClassPolicy:
     weight: float
     default_weight: float
     slo: Slo
+    value: float = 1.0
     late: LatePolicy = LatePolicy.SERVE
     max_wait_s: float | None = None
+    tier: Tier = Tier.P1
     gain_per_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse numbers outside their range; derive the gain once, off the hot path."""
-        for name in ("weight", "default_weight"):
+        for name in ("weight", "default_weight", "value"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be positive and finite, got {value}")
         if self.max_wait_s is not None and not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s must be positive, got {self.max_wait_s}")
         object.__setattr__(self, "gain_per_s", self.weight / self.slo.ttft_s)
-
-
-@dataclass(frozen=True, slots=True)
-class ClassRule:
-    """Gives a class to requests that name none. A bound of None is open; bounds are inclusive."""
-
-    task_class: str
-    min_prompt_tokens: int | None = None
-    max_prompt_tokens: int | None = None
-
-    def matches(self, prompt_tokens: int) -> bool:
-        """Whether a prompt of this length is meant."""
-        return (self.min_prompt_tokens is None or prompt_tokens >= self.min_prompt_tokens) and (
-            self.max_prompt_tokens is None or prompt_tokens <= self.max_prompt_tokens
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +174,6 @@ class WeightTable:
 def _unconfigured(policies: Mapping[str, ClassPolicy]) -> ClassPolicy:
     weight = min((policy.weight for policy in policies.values()), default=1.0)
     default_weight = min((policy.default_weight for policy in policies.values()), default=1.0)
+    value = min((policy.value for policy in policies.values()), default=1.0)
     ttft_s = max((policy.slo.ttft_s for policy in policies.values()), default=math.inf)
-    return ClassPolicy("", weight, default_weight, Slo(ttft_s))
+    return ClassPolicy("", weight, default_weight, Slo(ttft_s), value, tier=Tier.REST)

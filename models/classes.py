@@ -14,6 +14,16 @@ class LatePolicy(StrEnum):
     """It falls behind every request that can still make its SLO."""
 
 
+class Tier(StrEnum):
+    """How well a class is protected when an engine's memory or time run short."""
+
+    P0 = "p0"
+    """Never held back."""
+    P1 = "p1"
+    P2 = "p2"
+    """The first to be held back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slo:
     """Service-level objective, in seconds. None: not an objective.
@@ -53,6 +63,7 @@ class TaskClass:
     floor: float = 0.0
     late: LatePolicy = LatePolicy.SERVE
     max_wait_s: float | None = None
+    tier: Tier = Tier.P1
 
     def __post_init__(self) -> None:
         """Refuse numbers outside their range."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from dataplane.errors import SnapshotError
 from dataplane.labels import CLASS_NAME
+from dataplane.rules import ClassRule
 from dataplane.state import EngineState
-from dataplane.weights import ClassPolicy, ClassRule, Discipline, LatePolicy, Slo, WeightTable
+from dataplane.weights import ClassPolicy, Discipline, LatePolicy, Slo, Tier, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
 
 MAX_CLASSES = 256
@@ -15,10 +16,24 @@ MAX_CLASSES = 256
 
 MAX_RULES = 256
 
-_DISCIPLINES = {pb.DISCIPLINE_APQ: Discipline.APQ, pb.DISCIPLINE_FCFS: Discipline.FCFS}
+_DISCIPLINES = {
+    pb.DISCIPLINE_APQ: Discipline.APQ,
+    pb.DISCIPLINE_FCFS: Discipline.FCFS,
+    pb.DISCIPLINE_GCMU: Discipline.GCMU,
+    pb.DISCIPLINE_WFQ: Discipline.WFQ,
+    pb.DISCIPLINE_EDF: Discipline.EDF,
+    pb.DISCIPLINE_STRICT: Discipline.STRICT,
+    pb.DISCIPLINE_CP_SCORE: Discipline.CP_SCORE,
+}
 _LATE_POLICIES = {
     pb.LATE_POLICY_SERVE: LatePolicy.SERVE,
     pb.LATE_POLICY_DEMOTE: LatePolicy.DEMOTE,
+}
+_TIERS = {
+    pb.TIER_UNSPECIFIED: Tier.P1,
+    pb.TIER_P0: Tier.P0,
+    pb.TIER_P1: Tier.P1,
+    pb.TIER_P2: Tier.P2,
 }
 
 
@@ -135,14 +150,17 @@ def _policy(entry: pb.ClassPolicy) -> ClassPolicy:
         f"{where}: a name is 1 to 64 of [A-Za-z0-9_.-]",
     )
     _require(entry.late in _LATE_POLICIES, f"{where}: late policy {entry.late} is none we know")
+    _require(entry.tier in _TIERS, f"{where}: tier {entry.tier} is none we know")
     try:
         return ClassPolicy(
             task_class=entry.task_class,
             weight=entry.weight,
             default_weight=entry.default_weight,
             slo=_slo(entry.slo),
+            value=entry.value,
             late=_LATE_POLICIES[entry.late],
             max_wait_s=entry.max_wait_s if entry.HasField("max_wait_s") else None,
+            tier=_TIERS[entry.tier],
         )
     except ValueError as error:
         raise SnapshotError(f"{where}: {error}") from error
@@ -168,15 +186,7 @@ def _rules(snapshot: pb.Snapshot, policies: dict[str, ClassPolicy]) -> tuple[Cla
             f"a rule names class {rule.task_class[:80]!r}, which the snapshot lacks",
         )
     return tuple(
-        ClassRule(
-            task_class=rule.task_class,
-            min_prompt_tokens=(
-                rule.min_prompt_tokens if rule.HasField("min_prompt_tokens") else None
-            ),
-            max_prompt_tokens=(
-                rule.max_prompt_tokens if rule.HasField("max_prompt_tokens") else None
-            ),
-        )
+        ClassRule(**{field.name: value for field, value in rule.ListFields()})
         for rule in snapshot.rules
     )
 

@@ -23,6 +23,8 @@ class Arrival:
     sampling_params: Any = None
     request_id: str = "r1"
     num_prompt_tokens: int = 9
+    priority: int = 0
+    lora_request: Any = None
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataplane.labels import CLASS_NAME, DEFAULT_CLASS, OTHER_CLASS, ClassLabels
-from dataplane.weights import ClassPolicy, ClassRule, Discipline, Slo, WeightTable
+from dataplane.rules import ClassRule, RequestTraits
+from dataplane.weights import ClassPolicy, Discipline, Slo, WeightTable
 
 TABLE = WeightTable(
     epoch=1,
@@ -27,25 +28,25 @@ hostile = (
 
 
 def test_a_claim_wins_over_the_rules() -> None:
-    assert ClassLabels(max_names=4).resolve("vip", 5000, TABLE) == "vip"
+    assert ClassLabels(max_names=4).resolve("vip", RequestTraits(5000), TABLE) == "vip"
 
 
 def test_without_a_claim_the_first_matching_rule_decides() -> None:
     labels = ClassLabels(max_names=4)
-    assert labels.resolve(None, 5000, TABLE) == "long"
-    assert labels.resolve(None, 10, TABLE) == "short"
-    assert labels.resolve(None, 500, TABLE) == DEFAULT_CLASS
+    assert labels.resolve(None, RequestTraits(5000), TABLE) == "long"
+    assert labels.resolve(None, RequestTraits(10), TABLE) == "short"
+    assert labels.resolve(None, RequestTraits(500), TABLE) == DEFAULT_CLASS
 
 
 @pytest.mark.parametrize("claim", ["", "a b", "x" * 65, "naïve", "vip\n", 7, 1.5, [], {}, b"vip"])
 def test_what_is_no_class_name_is_other(claim: object) -> None:
-    assert ClassLabels(max_names=4).resolve(claim, 1, TABLE) == OTHER_CLASS
+    assert ClassLabels(max_names=4).resolve(claim, RequestTraits(1), TABLE) == OTHER_CLASS
 
 
 def test_names_beyond_the_cap_are_other_and_those_of_the_snapshot_are_not() -> None:
     labels = ClassLabels(max_names=2)
     claims = ["a", "b", "c", "a", "vip"]
-    assert [labels.resolve(claim, 1, TABLE) for claim in claims] == [
+    assert [labels.resolve(claim, RequestTraits(1), TABLE) for claim in claims] == [
         *("a", "b", OTHER_CLASS, "a", "vip")
     ]
 
@@ -53,6 +54,6 @@ def test_names_beyond_the_cap_are_other_and_those_of_the_snapshot_are_not() -> N
 @given(st.lists(hostile, max_size=50), st.integers(0, 10**9))
 def test_any_claims_give_few_well_formed_names(claims: list[object], prompt_tokens: int) -> None:
     labels = ClassLabels(max_names=3)
-    names = {labels.resolve(claim, prompt_tokens, TABLE) for claim in claims}
+    names = {labels.resolve(claim, RequestTraits(prompt_tokens), TABLE) for claim in claims}
     assert all(CLASS_NAME.fullmatch(name) for name in names)
     assert len(names - set(TABLE.policies) - {DEFAULT_CLASS, OTHER_CLASS}) <= 3

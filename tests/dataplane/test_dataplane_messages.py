@@ -4,9 +4,10 @@ import pytest
 from loopback_control_plane import class_policy, snapshot
 
 from dataplane.errors import SnapshotError
+from dataplane.rules import ClassRule
 from dataplane.state import ClassState, EngineState
 from dataplane.subscriber.messages import decode_snapshot, report
-from dataplane.weights import ClassRule, Discipline, LatePolicy, Slo, WeightTable
+from dataplane.weights import Discipline, LatePolicy, Slo, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
 
 

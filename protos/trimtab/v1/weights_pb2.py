@@ -24,55 +24,61 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18trimtab/v1/weights.proto\x12\ntrimtab.v1\"S\n\x03Slo\x12\x0e\n\x06ttft_s\x18\x01 \x01(\x01\x12\x13\n\x06tpot_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65\x32\x65_s\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_tpot_sB\x08\n\x06_e2e_s\"\xd3\x01\n\x0b\x43lassPolicy\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x16\n\x0e\x64\x65\x66\x61ult_weight\x18\x03 \x01(\x01\x12\x1c\n\x03slo\x18\x04 \x01(\x0b\x32\x0f.trimtab.v1.Slo\x12\r\n\x05value\x18\x05 \x01(\x01\x12\r\n\x05\x66loor\x18\x06 \x01(\x01\x12$\n\x04late\x18\x07 \x01(\x0e\x32\x16.trimtab.v1.LatePolicy\x12\x17\n\nmax_wait_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\r\n\x0b_max_wait_s\"\x8b\x01\n\tClassRule\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x1e\n\x11min_prompt_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11max_prompt_tokens\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x14\n\x12_min_prompt_tokensB\x14\n\x12_max_prompt_tokens\"\x9b\x02\n\x08Snapshot\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x18\n\x10issued_at_unix_s\x18\x03 \x01(\x01\x12\r\n\x05ttl_s\x18\x04 \x01(\x01\x12\x1e\n\x04mode\x18\x05 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x06 \x01(\t\x12*\n\ndiscipline\x18\x07 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12(\n\x07\x63lasses\x18\x08 \x03(\x0b\x32\x17.trimtab.v1.ClassPolicy\x12$\n\x05rules\x18\t \x03(\x0b\x32\x15.trimtab.v1.ClassRule\x12\x15\n\rmodel_version\x18\n \x01(\t\"\xa3\x01\n\rEngineMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.trimtab.v1.HelloH\x00\x12\x1e\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x0f.trimtab.v1.AckH\x00\x12 \n\x04nack\x18\x03 \x01(\x0b\x32\x10.trimtab.v1.NackH\x00\x12$\n\x06report\x18\x04 \x01(\x0b\x32\x12.trimtab.v1.ReportH\x00\x42\x06\n\x04\x62ody\"z\n\x05Hello\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x16\n\x0eplugin_version\x18\x02 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x03 \x01(\t\x12\x17\n\x0f\x61pplied_version\x18\x04 \x01(\x04\x12\x15\n\rapplied_epoch\x18\x05 \x01(\x04\"4\n\x03\x41\x63k\x12\r\n\x05nonce\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"E\n\x04Nack\x12\r\n\x05nonce\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xbe\x01\n\x06Report\x12\x17\n\x0f\x61pplied_version\x18\x01 \x01(\x04\x12\x15\n\rapplied_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07neutral\x18\x03 \x01(\x08\x12\x1b\n\x0esnapshot_age_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\x0ekv_usage_ratio\x18\x05 \x01(\x01\x12+\n\x06queues\x18\x06 \x03(\x0b\x32\x1b.trimtab.v1.ClassQueueDepthB\x11\n\x0f_snapshot_age_s\"^\n\x0f\x43lassQueueDepth\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x15\n\roldest_wait_s\x18\x04 \x01(\x01\":\n\x0e\x43ontrolMessage\x12 \n\x04push\x18\x01 \x01(\x0b\x32\x10.trimtab.v1.PushH\x00\x42\x06\n\x04\x62ody\"=\n\x04Push\x12\r\n\x05nonce\x18\x01 \x01(\t\x12&\n\x08snapshot\x18\x02 \x01(\x0b\x32\x14.trimtab.v1.Snapshot\"\x13\n\x11GetWeightsRequest\"\x15\n\x13WatchWeightsRequest\")\n\x16\x45xplainDecisionRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"\xd8\x01\n\x08\x44\x65\x63ision\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x1e\n\x04mode\x18\x03 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x04 \x01(\t\x12\x15\n\rmodel_version\x18\x05 \x01(\t\x12\x1e\n\x11window_end_unix_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12*\n\x07\x63lasses\x18\x07 \x03(\x0b\x32\x19.trimtab.v1.ClassDecisionB\x14\n\x12_window_end_unix_s\"\xba\x01\n\rClassDecision\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x17\n\nrule_share\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08residual\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12%\n\x08\x66\x65\x61tures\x18\x05 \x03(\x0b\x32\x13.trimtab.v1.Feature\x12\x12\n\nguardrails\x18\x06 \x03(\tB\r\n\x0b_rule_shareB\x0b\n\t_residual\"5\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value*]\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n\x0cMODE_LEARNED\x10\x01\x12\r\n\tMODE_RULE\x10\x02\x12\r\n\tMODE_HOLD\x10\x03\x12\x0f\n\x0bMODE_STATIC\x10\x04*Q\n\nDiscipline\x12\x1a\n\x16\x44ISCIPLINE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x44ISCIPLINE_APQ\x10\x01\x12\x13\n\x0f\x44ISCIPLINE_FCFS\x10\x02*X\n\nLatePolicy\x12\x1b\n\x17LATE_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11LATE_POLICY_SERVE\x10\x01\x12\x16\n\x12LATE_POLICY_DEMOTE\x10\x02\x32\xb5\x02\n\x0eWeightsService\x12J\n\rStreamWeights\x12\x19.trimtab.v1.EngineMessage\x1a\x1a.trimtab.v1.ControlMessage(\x01\x30\x01\x12\x41\n\nGetWeights\x12\x1d.trimtab.v1.GetWeightsRequest\x1a\x14.trimtab.v1.Snapshot\x12G\n\x0cWatchWeights\x12\x1f.trimtab.v1.WatchWeightsRequest\x1a\x14.trimtab.v1.Snapshot0\x01\x12K\n\x0f\x45xplainDecision\x12\".trimtab.v1.ExplainDecisionRequest\x1a\x14.trimtab.v1.Decisionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18trimtab/v1/weights.proto\x12\ntrimtab.v1\"S\n\x03Slo\x12\x0e\n\x06ttft_s\x18\x01 \x01(\x01\x12\x13\n\x06tpot_s\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x65\x32\x65_s\x18\x03 \x01(\x01H\x01\x88\x01\x01\x42\t\n\x07_tpot_sB\x08\n\x06_e2e_s\"\xf3\x01\n\x0b\x43lassPolicy\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x16\n\x0e\x64\x65\x66\x61ult_weight\x18\x03 \x01(\x01\x12\x1c\n\x03slo\x18\x04 \x01(\x0b\x32\x0f.trimtab.v1.Slo\x12\r\n\x05value\x18\x05 \x01(\x01\x12\r\n\x05\x66loor\x18\x06 \x01(\x01\x12$\n\x04late\x18\x07 \x01(\x0e\x32\x16.trimtab.v1.LatePolicy\x12\x17\n\nmax_wait_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x04tier\x18\t \x01(\x0e\x32\x10.trimtab.v1.TierB\r\n\x0b_max_wait_s\"\xa5\x03\n\tClassRule\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x1e\n\x11min_prompt_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1e\n\x11max_prompt_tokens\x18\x03 \x01(\rH\x01\x88\x01\x01\x12\x1b\n\x0emin_max_tokens\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x1b\n\x0emax_max_tokens\x18\x05 \x01(\rH\x03\x88\x01\x01\x12\x11\n\x04lora\x18\x06 \x01(\tH\x04\x88\x01\x01\x12\x19\n\x0cmin_priority\x18\x07 \x01(\x11H\x05\x88\x01\x01\x12\x19\n\x0cmax_priority\x18\x08 \x01(\x11H\x06\x88\x01\x01\x12\x13\n\x06tenant\x18\t \x01(\tH\x07\x88\x01\x01\x12\x16\n\tstreaming\x18\n \x01(\x08H\x08\x88\x01\x01\x42\x14\n\x12_min_prompt_tokensB\x14\n\x12_max_prompt_tokensB\x11\n\x0f_min_max_tokensB\x11\n\x0f_max_max_tokensB\x07\n\x05_loraB\x0f\n\r_min_priorityB\x0f\n\r_max_priorityB\t\n\x07_tenantB\x0c\n\n_streaming\"\x9b\x02\n\x08Snapshot\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x18\n\x10issued_at_unix_s\x18\x03 \x01(\x01\x12\r\n\x05ttl_s\x18\x04 \x01(\x01\x12\x1e\n\x04mode\x18\x05 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x06 \x01(\t\x12*\n\ndiscipline\x18\x07 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12(\n\x07\x63lasses\x18\x08 \x03(\x0b\x32\x17.trimtab.v1.ClassPolicy\x12$\n\x05rules\x18\t \x03(\x0b\x32\x15.trimtab.v1.ClassRule\x12\x15\n\rmodel_version\x18\n \x01(\t\"\xa3\x01\n\rEngineMessage\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x11.trimtab.v1.HelloH\x00\x12\x1e\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x0f.trimtab.v1.AckH\x00\x12 \n\x04nack\x18\x03 \x01(\x0b\x32\x10.trimtab.v1.NackH\x00\x12$\n\x06report\x18\x04 \x01(\x0b\x32\x12.trimtab.v1.ReportH\x00\x42\x06\n\x04\x62ody\"z\n\x05Hello\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x16\n\x0eplugin_version\x18\x02 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x03 \x01(\t\x12\x17\n\x0f\x61pplied_version\x18\x04 \x01(\x04\x12\x15\n\rapplied_epoch\x18\x05 \x01(\x04\"4\n\x03\x41\x63k\x12\r\n\x05nonce\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"E\n\x04Nack\x12\r\n\x05nonce\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xc2\x02\n\x06Report\x12\x17\n\x0f\x61pplied_version\x18\x01 \x01(\x04\x12\x15\n\rapplied_epoch\x18\x02 \x01(\x04\x12\x0f\n\x07neutral\x18\x03 \x01(\x08\x12\x1b\n\x0esnapshot_age_s\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\x0ekv_usage_ratio\x18\x05 \x01(\x01\x12+\n\x06queues\x18\x06 \x03(\x0b\x32\x1b.trimtab.v1.ClassQueueDepth\x12,\n\tstep_time\x18\x07 \x01(\x0b\x32\x19.trimtab.v1.StepTimeStats\x12$\n\x07\x62reaker\x18\x08 \x01(\x0e\x32\x13.trimtab.v1.Breaker\x12\x13\n\x0bpreemptions\x18\t \x01(\x04\x12\x19\n\x11recomputed_tokens\x18\n \x01(\x04\x42\x11\n\x0f_snapshot_age_s\"O\n\rStepTimeStats\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x11\n\telapsed_s\x18\x02 \x01(\x01\x12\x0c\n\x04gram\x18\x03 \x03(\x01\x12\x0e\n\x06moment\x18\x04 \x03(\x01\"^\n\x0f\x43lassQueueDepth\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x15\n\roldest_wait_s\x18\x04 \x01(\x01\":\n\x0e\x43ontrolMessage\x12 \n\x04push\x18\x01 \x01(\x0b\x32\x10.trimtab.v1.PushH\x00\x42\x06\n\x04\x62ody\"=\n\x04Push\x12\r\n\x05nonce\x18\x01 \x01(\t\x12&\n\x08snapshot\x18\x02 \x01(\x0b\x32\x14.trimtab.v1.Snapshot\"\x13\n\x11GetWeightsRequest\"\x15\n\x13WatchWeightsRequest\")\n\x16\x45xplainDecisionRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"\xd8\x01\n\x08\x44\x65\x63ision\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x1e\n\x04mode\x18\x03 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x04 \x01(\t\x12\x15\n\rmodel_version\x18\x05 \x01(\t\x12\x1e\n\x11window_end_unix_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12*\n\x07\x63lasses\x18\x07 \x03(\x0b\x32\x19.trimtab.v1.ClassDecisionB\x14\n\x12_window_end_unix_s\"\xba\x01\n\rClassDecision\x12\x12\n\ntask_class\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\x17\n\nrule_share\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08residual\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12%\n\x08\x66\x65\x61tures\x18\x05 \x03(\x0b\x32\x13.trimtab.v1.Feature\x12\x12\n\nguardrails\x18\x06 \x03(\tB\r\n\x0b_rule_shareB\x0b\n\t_residual\"5\n\x07\x46\x65\x61ture\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value*]\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n\x0cMODE_LEARNED\x10\x01\x12\r\n\tMODE_RULE\x10\x02\x12\r\n\tMODE_HOLD\x10\x03\x12\x0f\n\x0bMODE_STATIC\x10\x04*\xbe\x01\n\nDiscipline\x12\x1a\n\x16\x44ISCIPLINE_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x44ISCIPLINE_APQ\x10\x01\x12\x13\n\x0f\x44ISCIPLINE_FCFS\x10\x02\x12\x13\n\x0f\x44ISCIPLINE_GCMU\x10\x03\x12\x12\n\x0e\x44ISCIPLINE_WFQ\x10\x04\x12\x12\n\x0e\x44ISCIPLINE_EDF\x10\x05\x12\x15\n\x11\x44ISCIPLINE_STRICT\x10\x06\x12\x17\n\x13\x44ISCIPLINE_CP_SCORE\x10\x07*X\n\nLatePolicy\x12\x1b\n\x17LATE_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11LATE_POLICY_SERVE\x10\x01\x12\x16\n\x12LATE_POLICY_DEMOTE\x10\x02*C\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\x0b\n\x07TIER_P0\x10\x01\x12\x0b\n\x07TIER_P1\x10\x02\x12\x0b\n\x07TIER_P2\x10\x03*\\\n\x07\x42reaker\x12\x12\n\x0e\x42REAKER_CLOSED\x10\x00\x12\x14\n\x10\x42REAKER_DEGRADED\x10\x01\x12\x10\n\x0c\x42REAKER_OPEN\x10\x02\x12\x15\n\x11\x42REAKER_HALF_OPEN\x10\x03\x32\xb5\x02\n\x0eWeightsService\x12J\n\rStreamWeights\x12\x19.trimtab.v1.EngineMessage\x1a\x1a.trimtab.v1.ControlMessage(\x01\x30\x01\x12\x41\n\nGetWeights\x12\x1d.trimtab.v1.GetWeightsRequest\x1a\x14.trimtab.v1.Snapshot\x12G\n\x0cWatchWeights\x12\x1f.trimtab.v1.WatchWeightsRequest\x1a\x14.trimtab.v1.Snapshot0\x01\x12K\n\x0f\x45xplainDecision\x12\".trimtab.v1.ExplainDecisionRequest\x1a\x14.trimtab.v1.Decisionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'trimtab.v1.weights_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODE']._serialized_start=2144
-  _globals['_MODE']._serialized_end=2237
-  _globals['_DISCIPLINE']._serialized_start=2239
-  _globals['_DISCIPLINE']._serialized_end=2320
-  _globals['_LATEPOLICY']._serialized_start=2322
-  _globals['_LATEPOLICY']._serialized_end=2410
+  _globals['_MODE']._serialized_start=2671
+  _globals['_MODE']._serialized_end=2764
+  _globals['_DISCIPLINE']._serialized_start=2767
+  _globals['_DISCIPLINE']._serialized_end=2957
+  _globals['_LATEPOLICY']._serialized_start=2959
+  _globals['_LATEPOLICY']._serialized_end=3047
+  _globals['_TIER']._serialized_start=3049
+  _globals['_TIER']._serialized_end=3116
+  _globals['_BREAKER']._serialized_start=3118
+  _globals['_BREAKER']._serialized_end=3210
   _globals['_SLO']._serialized_start=40
   _globals['_SLO']._serialized_end=123
   _globals['_CLASSPOLICY']._serialized_start=126
-  _globals['_CLASSPOLICY']._serialized_end=337
-  _globals['_CLASSRULE']._serialized_start=340
-  _globals['_CLASSRULE']._serialized_end=479
-  _globals['_SNAPSHOT']._serialized_start=482
-  _globals['_SNAPSHOT']._serialized_end=765
-  _globals['_ENGINEMESSAGE']._serialized_start=768
-  _globals['_ENGINEMESSAGE']._serialized_end=931
-  _globals['_HELLO']._serialized_start=933
-  _globals['_HELLO']._serialized_end=1055
-  _globals['_ACK']._serialized_start=1057
-  _globals['_ACK']._serialized_end=1109
-  _globals['_NACK']._serialized_start=1111
-  _globals['_NACK']._serialized_end=1180
-  _globals['_REPORT']._serialized_start=1183
-  _globals['_REPORT']._serialized_end=1373
-  _globals['_CLASSQUEUEDEPTH']._serialized_start=1375
-  _globals['_CLASSQUEUEDEPTH']._serialized_end=1469
-  _globals['_CONTROLMESSAGE']._serialized_start=1471
-  _globals['_CONTROLMESSAGE']._serialized_end=1529
-  _globals['_PUSH']._serialized_start=1531
-  _globals['_PUSH']._serialized_end=1592
-  _globals['_GETWEIGHTSREQUEST']._serialized_start=1594
-  _globals['_GETWEIGHTSREQUEST']._serialized_end=1613
-  _globals['_WATCHWEIGHTSREQUEST']._serialized_start=1615
-  _globals['_WATCHWEIGHTSREQUEST']._serialized_end=1636
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=1638
-  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=1679
-  _globals['_DECISION']._serialized_start=1682
-  _globals['_DECISION']._serialized_end=1898
-  _globals['_CLASSDECISION']._serialized_start=1901
-  _globals['_CLASSDECISION']._serialized_end=2087
-  _globals['_FEATURE']._serialized_start=2089
-  _globals['_FEATURE']._serialized_end=2142
-  _globals['_WEIGHTSSERVICE']._serialized_start=2413
-  _globals['_WEIGHTSSERVICE']._serialized_end=2722
+  _globals['_CLASSPOLICY']._serialized_end=369
+  _globals['_CLASSRULE']._serialized_start=372
+  _globals['_CLASSRULE']._serialized_end=793
+  _globals['_SNAPSHOT']._serialized_start=796
+  _globals['_SNAPSHOT']._serialized_end=1079
+  _globals['_ENGINEMESSAGE']._serialized_start=1082
+  _globals['_ENGINEMESSAGE']._serialized_end=1245
+  _globals['_HELLO']._serialized_start=1247
+  _globals['_HELLO']._serialized_end=1369
+  _globals['_ACK']._serialized_start=1371
+  _globals['_ACK']._serialized_end=1423
+  _globals['_NACK']._serialized_start=1425
+  _globals['_NACK']._serialized_end=1494
+  _globals['_REPORT']._serialized_start=1497
+  _globals['_REPORT']._serialized_end=1819
+  _globals['_STEPTIMESTATS']._serialized_start=1821
+  _globals['_STEPTIMESTATS']._serialized_end=1900
+  _globals['_CLASSQUEUEDEPTH']._serialized_start=1902
+  _globals['_CLASSQUEUEDEPTH']._serialized_end=1996
+  _globals['_CONTROLMESSAGE']._serialized_start=1998
+  _globals['_CONTROLMESSAGE']._serialized_end=2056
+  _globals['_PUSH']._serialized_start=2058
+  _globals['_PUSH']._serialized_end=2119
+  _globals['_GETWEIGHTSREQUEST']._serialized_start=2121
+  _globals['_GETWEIGHTSREQUEST']._serialized_end=2140
+  _globals['_WATCHWEIGHTSREQUEST']._serialized_start=2142
+  _globals['_WATCHWEIGHTSREQUEST']._serialized_end=2163
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_start=2165
+  _globals['_EXPLAINDECISIONREQUEST']._serialized_end=2206
+  _globals['_DECISION']._serialized_start=2209
+  _globals['_DECISION']._serialized_end=2425
+  _globals['_CLASSDECISION']._serialized_start=2428
+  _globals['_CLASSDECISION']._serialized_end=2614
+  _globals['_FEATURE']._serialized_start=2616
+  _globals['_FEATURE']._serialized_end=2669
+  _globals['_WEIGHTSSERVICE']._serialized_start=3213
+  _globals['_WEIGHTSSERVICE']._serialized_end=3522
 # @@protoc_insertion_point(module_scope)

@@ -93,6 +93,16 @@ class _DisciplineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Discipline
     """accumulating priority: weight * age / slo (the default)"""
     DISCIPLINE_FCFS: _Discipline.ValueType  # 2
     """first come, first served: as stock vLLM"""
+    DISCIPLINE_GCMU: _Discipline.ValueType  # 3
+    """the generalised c-mu rule with live ages, from each class's value"""
+    DISCIPLINE_WFQ: _Discipline.ValueType  # 4
+    """weighted fair: tokens served in proportion to the weights"""
+    DISCIPLINE_EDF: _Discipline.ValueType  # 5
+    """the earliest deadline first; weights have no say"""
+    DISCIPLINE_STRICT: _Discipline.ValueType  # 6
+    """the largest weight first; light classes can starve"""
+    DISCIPLINE_CP_SCORE: _Discipline.ValueType  # 7
+    """a fixed sum of latency, weight, context and age"""
 
 class Discipline(_Discipline, metaclass=_DisciplineEnumTypeWrapper):
     """How an engine orders requests. Switching loses no queue position."""
@@ -102,6 +112,16 @@ DISCIPLINE_APQ: Discipline.ValueType  # 1
 """accumulating priority: weight * age / slo (the default)"""
 DISCIPLINE_FCFS: Discipline.ValueType  # 2
 """first come, first served: as stock vLLM"""
+DISCIPLINE_GCMU: Discipline.ValueType  # 3
+"""the generalised c-mu rule with live ages, from each class's value"""
+DISCIPLINE_WFQ: Discipline.ValueType  # 4
+"""weighted fair: tokens served in proportion to the weights"""
+DISCIPLINE_EDF: Discipline.ValueType  # 5
+"""the earliest deadline first; weights have no say"""
+DISCIPLINE_STRICT: Discipline.ValueType  # 6
+"""the largest weight first; light classes can starve"""
+DISCIPLINE_CP_SCORE: Discipline.ValueType  # 7
+"""a fixed sum of latency, weight, context and age"""
 Global___Discipline: _TypeAlias = Discipline  # noqa: Y015
 
 class _LatePolicy:
@@ -125,6 +145,58 @@ LATE_POLICY_SERVE: LatePolicy.ValueType  # 1
 LATE_POLICY_DEMOTE: LatePolicy.ValueType  # 2
 """it falls behind every request that can still make it"""
 Global___LatePolicy: _TypeAlias = LatePolicy  # noqa: Y015
+
+class _Tier:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TierEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tier.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TIER_UNSPECIFIED: _Tier.ValueType  # 0
+    """as P1"""
+    TIER_P0: _Tier.ValueType  # 1
+    TIER_P1: _Tier.ValueType  # 2
+    TIER_P2: _Tier.ValueType  # 3
+
+class Tier(_Tier, metaclass=_TierEnumTypeWrapper):
+    """How well a class is protected when memory or time run short. P0 is never
+    held back; P2 is the first to be.
+    """
+
+TIER_UNSPECIFIED: Tier.ValueType  # 0
+"""as P1"""
+TIER_P0: Tier.ValueType  # 1
+TIER_P1: Tier.ValueType  # 2
+TIER_P2: Tier.ValueType  # 3
+Global___Tier: _TypeAlias = Tier  # noqa: Y015
+
+class _Breaker:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BreakerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Breaker.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BREAKER_CLOSED: _Breaker.ValueType  # 0
+    """all is well"""
+    BREAKER_DEGRADED: _Breaker.ValueType  # 1
+    """P1 is treated as P2"""
+    BREAKER_OPEN: _Breaker.ValueType  # 2
+    """and nothing of P2 is admitted"""
+    BREAKER_HALF_OPEN: _Breaker.ValueType  # 3
+    """P2 is let in again a little at a time"""
+
+class Breaker(_Breaker, metaclass=_BreakerEnumTypeWrapper):
+    """State of the breaker inside the engine."""
+
+BREAKER_CLOSED: Breaker.ValueType  # 0
+"""all is well"""
+BREAKER_DEGRADED: Breaker.ValueType  # 1
+"""P1 is treated as P2"""
+BREAKER_OPEN: Breaker.ValueType  # 2
+"""and nothing of P2 is admitted"""
+BREAKER_HALF_OPEN: Breaker.ValueType  # 3
+"""P2 is let in again a little at a time"""
+Global___Breaker: _TypeAlias = Breaker  # noqa: Y015
 
 @_typing.final
 class Slo(_message.Message):
@@ -177,6 +249,7 @@ class ClassPolicy(_message.Message):
     FLOOR_FIELD_NUMBER: _builtins.int
     LATE_FIELD_NUMBER: _builtins.int
     MAX_WAIT_S_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
     task_class: _builtins.str
     """1 to 64 of [A-Za-z0-9_.-]"""
     weight: _builtins.float
@@ -190,6 +263,7 @@ class ClassPolicy(_message.Message):
     late: Global___LatePolicy.ValueType
     max_wait_s: _builtins.float
     """a request that waited longer goes first"""
+    tier: Global___Tier.ValueType
     @_builtins.property
     def slo(self) -> Global___Slo: ...
     def __init__(
@@ -203,10 +277,11 @@ class ClassPolicy(_message.Message):
         floor: _builtins.float = ...,
         late: Global___LatePolicy.ValueType = ...,
         max_wait_s: _builtins.float | None = ...,
+        tier: Global___Tier.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_wait_s", b"_max_wait_s", "max_wait_s", b"max_wait_s", "slo", b"slo"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_wait_s", b"_max_wait_s", "default_weight", b"default_weight", "floor", b"floor", "late", b"late", "max_wait_s", b"max_wait_s", "slo", b"slo", "task_class", b"task_class", "value", b"value", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_wait_s", b"_max_wait_s", "default_weight", b"default_weight", "floor", b"floor", "late", b"late", "max_wait_s", b"max_wait_s", "slo", b"slo", "task_class", b"task_class", "tier", b"tier", "value", b"value", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_wait_s: _TypeAlias = _typing.Literal["max_wait_s"]  # noqa: Y015
     _WhichOneofArgType__max_wait_s: _TypeAlias = _typing.Literal["_max_wait_s", b"_max_wait_s"]  # noqa: Y015
@@ -217,7 +292,10 @@ Global___ClassPolicy: _TypeAlias = ClassPolicy  # noqa: Y015
 @_typing.final
 class ClassRule(_message.Message):
     """Requests without vllm_xargs.task_class get the class of the first rule that
-    matches; those that match none are in class "default".
+    matches; those that match none are in class "default". A rule matches when all
+    of its present fields do; numeric bounds are inclusive. An engine whose snapshot
+    has no rules uses those of its own for the classes that the snapshot names:
+    short (under 128 prompt tokens), long (over 8,000), streaming, batch (the rest).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -225,30 +303,81 @@ class ClassRule(_message.Message):
     TASK_CLASS_FIELD_NUMBER: _builtins.int
     MIN_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    MIN_MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    LORA_FIELD_NUMBER: _builtins.int
+    MIN_PRIORITY_FIELD_NUMBER: _builtins.int
+    MAX_PRIORITY_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
+    STREAMING_FIELD_NUMBER: _builtins.int
     task_class: _builtins.str
     min_prompt_tokens: _builtins.int
-    """inclusive"""
     max_prompt_tokens: _builtins.int
-    """inclusive"""
+    min_max_tokens: _builtins.int
+    """of the most tokens that may be generated"""
+    max_max_tokens: _builtins.int
+    lora: _builtins.str
+    """the adapter's name"""
+    min_priority: _builtins.int
+    """of the API's `priority`, small is urgent there"""
+    max_priority: _builtins.int
+    tenant: _builtins.str
+    """vllm_xargs.tenant"""
+    streaming: _builtins.bool
     def __init__(
         self,
         *,
         task_class: _builtins.str = ...,
         min_prompt_tokens: _builtins.int | None = ...,
         max_prompt_tokens: _builtins.int | None = ...,
+        min_max_tokens: _builtins.int | None = ...,
+        max_max_tokens: _builtins.int | None = ...,
+        lora: _builtins.str | None = ...,
+        min_priority: _builtins.int | None = ...,
+        max_priority: _builtins.int | None = ...,
+        tenant: _builtins.str | None = ...,
+        streaming: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_prompt_tokens", b"_max_prompt_tokens", "_min_prompt_tokens", b"_min_prompt_tokens", "max_prompt_tokens", b"max_prompt_tokens", "min_prompt_tokens", b"min_prompt_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lora", b"_lora", "_max_max_tokens", b"_max_max_tokens", "_max_priority", b"_max_priority", "_max_prompt_tokens", b"_max_prompt_tokens", "_min_max_tokens", b"_min_max_tokens", "_min_priority", b"_min_priority", "_min_prompt_tokens", b"_min_prompt_tokens", "_streaming", b"_streaming", "_tenant", b"_tenant", "lora", b"lora", "max_max_tokens", b"max_max_tokens", "max_priority", b"max_priority", "max_prompt_tokens", b"max_prompt_tokens", "min_max_tokens", b"min_max_tokens", "min_priority", b"min_priority", "min_prompt_tokens", b"min_prompt_tokens", "streaming", b"streaming", "tenant", b"tenant"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_prompt_tokens", b"_max_prompt_tokens", "_min_prompt_tokens", b"_min_prompt_tokens", "max_prompt_tokens", b"max_prompt_tokens", "min_prompt_tokens", b"min_prompt_tokens", "task_class", b"task_class"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lora", b"_lora", "_max_max_tokens", b"_max_max_tokens", "_max_priority", b"_max_priority", "_max_prompt_tokens", b"_max_prompt_tokens", "_min_max_tokens", b"_min_max_tokens", "_min_priority", b"_min_priority", "_min_prompt_tokens", b"_min_prompt_tokens", "_streaming", b"_streaming", "_tenant", b"_tenant", "lora", b"lora", "max_max_tokens", b"max_max_tokens", "max_priority", b"max_priority", "max_prompt_tokens", b"max_prompt_tokens", "min_max_tokens", b"min_max_tokens", "min_priority", b"min_priority", "min_prompt_tokens", b"min_prompt_tokens", "streaming", b"streaming", "task_class", b"task_class", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lora: _TypeAlias = _typing.Literal["lora"]  # noqa: Y015
+    _WhichOneofArgType__lora: _TypeAlias = _typing.Literal["_lora", b"_lora"]  # noqa: Y015
+    _WhichOneofReturnType__max_max_tokens: _TypeAlias = _typing.Literal["max_max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_max_tokens: _TypeAlias = _typing.Literal["_max_max_tokens", b"_max_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__max_priority: _TypeAlias = _typing.Literal["max_priority"]  # noqa: Y015
+    _WhichOneofArgType__max_priority: _TypeAlias = _typing.Literal["_max_priority", b"_max_priority"]  # noqa: Y015
     _WhichOneofReturnType__max_prompt_tokens: _TypeAlias = _typing.Literal["max_prompt_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_prompt_tokens: _TypeAlias = _typing.Literal["_max_prompt_tokens", b"_max_prompt_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__min_max_tokens: _TypeAlias = _typing.Literal["min_max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__min_max_tokens: _TypeAlias = _typing.Literal["_min_max_tokens", b"_min_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__min_priority: _TypeAlias = _typing.Literal["min_priority"]  # noqa: Y015
+    _WhichOneofArgType__min_priority: _TypeAlias = _typing.Literal["_min_priority", b"_min_priority"]  # noqa: Y015
     _WhichOneofReturnType__min_prompt_tokens: _TypeAlias = _typing.Literal["min_prompt_tokens"]  # noqa: Y015
     _WhichOneofArgType__min_prompt_tokens: _TypeAlias = _typing.Literal["_min_prompt_tokens", b"_min_prompt_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__streaming: _TypeAlias = _typing.Literal["streaming"]  # noqa: Y015
+    _WhichOneofArgType__streaming: _TypeAlias = _typing.Literal["_streaming", b"_streaming"]  # noqa: Y015
+    _WhichOneofReturnType__tenant: _TypeAlias = _typing.Literal["tenant"]  # noqa: Y015
+    _WhichOneofArgType__tenant: _TypeAlias = _typing.Literal["_tenant", b"_tenant"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lora) -> _WhichOneofReturnType__lora | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_max_tokens) -> _WhichOneofReturnType__max_max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_priority) -> _WhichOneofReturnType__max_priority | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_prompt_tokens) -> _WhichOneofReturnType__max_prompt_tokens | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_max_tokens) -> _WhichOneofReturnType__min_max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_priority) -> _WhichOneofReturnType__min_priority | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_prompt_tokens) -> _WhichOneofReturnType__min_prompt_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__streaming) -> _WhichOneofReturnType__streaming | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tenant) -> _WhichOneofReturnType__tenant | None: ...
 
 Global___ClassRule: _TypeAlias = ClassRule  # noqa: Y015
 
@@ -438,6 +567,10 @@ class Report(_message.Message):
     SNAPSHOT_AGE_S_FIELD_NUMBER: _builtins.int
     KV_USAGE_RATIO_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    STEP_TIME_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
     applied_version: _builtins.int
     applied_epoch: _builtins.int
     neutral: _builtins.bool
@@ -445,8 +578,17 @@ class Report(_message.Message):
     snapshot_age_s: _builtins.float
     kv_usage_ratio: _builtins.float
     """of the KV blocks, in [0, 1]"""
+    breaker: Global___Breaker.ValueType
+    preemptions: _builtins.int
+    """since the engine started, for whatever reason"""
+    recomputed_tokens: _builtins.int
+    """since the engine started: computed tokens that were dropped"""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassQueueDepth]: ...
+    @_builtins.property
+    def step_time(self) -> Global___StepTimeStats:
+        """absent until a step was measured"""
+
     def __init__(
         self,
         *,
@@ -456,16 +598,63 @@ class Report(_message.Message):
         snapshot_age_s: _builtins.float | None = ...,
         kv_usage_ratio: _builtins.float = ...,
         queues: _abc.Iterable[Global___ClassQueueDepth] | None = ...,
+        step_time: Global___StepTimeStats | None = ...,
+        breaker: Global___Breaker.ValueType = ...,
+        preemptions: _builtins.int = ...,
+        recomputed_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "snapshot_age_s", b"snapshot_age_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "snapshot_age_s", b"snapshot_age_s", "step_time", b"step_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "applied_epoch", b"applied_epoch", "applied_version", b"applied_version", "kv_usage_ratio", b"kv_usage_ratio", "neutral", b"neutral", "queues", b"queues", "snapshot_age_s", b"snapshot_age_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "applied_epoch", b"applied_epoch", "applied_version", b"applied_version", "breaker", b"breaker", "kv_usage_ratio", b"kv_usage_ratio", "neutral", b"neutral", "preemptions", b"preemptions", "queues", b"queues", "recomputed_tokens", b"recomputed_tokens", "snapshot_age_s", b"snapshot_age_s", "step_time", b"step_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__snapshot_age_s: _TypeAlias = _typing.Literal["snapshot_age_s"]  # noqa: Y015
     _WhichOneofArgType__snapshot_age_s: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__snapshot_age_s) -> _WhichOneofReturnType__snapshot_age_s | None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class StepTimeStats(_message.Message):
+    """Sufficient statistics of the regression  T = a + b*p + c*d + e*k  of a step's
+    time T in seconds on its prefill tokens p, its decoding sequences d and the KV
+    tokens k that those attend to, fitted on the relative error. With
+    x = (1, p, d, k) / T of one step, all sums run over the steps since the engine
+    started, so a receiver takes the difference of two reports to look at the
+    steps in between.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    GRAM_FIELD_NUMBER: _builtins.int
+    MOMENT_FIELD_NUMBER: _builtins.int
+    steps: _builtins.int
+    elapsed_s: _builtins.float
+    """sum of T"""
+    @_builtins.property
+    def gram(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """sum of x x', its upper triangle by rows: 10 numbers"""
+
+    @_builtins.property
+    def moment(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """sum of x: 4 numbers"""
+
+    def __init__(
+        self,
+        *,
+        steps: _builtins.int = ...,
+        elapsed_s: _builtins.float = ...,
+        gram: _abc.Iterable[_builtins.float] | None = ...,
+        moment: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elapsed_s", b"elapsed_s", "gram", b"gram", "moment", b"moment", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepTimeStats: _TypeAlias = StepTimeStats  # noqa: Y015
 
 @_typing.final
 class ClassQueueDepth(_message.Message):
