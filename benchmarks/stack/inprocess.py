@@ -4,6 +4,7 @@ The scheduler, its KV cache manager and its request objects are vLLM's own. Only
 is made up: its tokens mean nothing, but it gives one exactly where a real one would.
 """
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -189,11 +190,24 @@ class EngineStep:
 
 
 class InProcessEngine:
-    """The loop of vLLM's engine core: keeps up to ``in_flight`` steps in the air."""
+    """The loop of vLLM's engine core: keeps up to ``in_flight`` steps in the air.
 
-    def __init__(self, scheduler: Any, *, in_flight: int = 2) -> None:
+    Args:
+        scheduler: any of vLLM's or the plugin's.
+        in_flight: 1 is synchronous, 2 asynchronous operation.
+        on_scheduled: shown each step, before any results come back.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        *,
+        in_flight: int = 2,
+        on_scheduled: Callable[[SchedulerOutput], None] | None = None,
+    ) -> None:
         self.scheduler = scheduler
         self._in_flight = in_flight
+        self._on_scheduled = on_scheduled
         self._model = MadeUpModel()
         self._flying: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
 
@@ -220,6 +234,8 @@ class InProcessEngine:
         scheduled = self.scheduler.schedule() if self.scheduler.has_requests() else None
         schedule_s = time.thread_time() - started_s
         if scheduled is not None:
+            if self._on_scheduled is not None:
+                self._on_scheduled(scheduled)
             self._flying.append((scheduled, self._model.run(scheduled)))
             ran = scheduled.total_num_scheduled_tokens > 0
             if len(self._flying) < self._in_flight and (ran or self.scheduler.has_requests()):
@@ -234,6 +250,7 @@ class InProcessEngine:
         return EngineStep(scheduled, outputs, schedule_s, update_s)
 
 
+@functools.cache  # vLLM takes longer to check a configuration than to make a scheduler of it
 def _vllm_config(size: SchedulerSize, policy: str) -> VllmConfig:
     with TemporaryDirectory(prefix="trimtab-model-") as folder:
         write_tiny_llama(Path(folder), hidden=64, layers=1, heads=1, kv_heads=1)
