@@ -1,4 +1,4 @@
-"""The plugin on vLLM's scheduler, on a clock that a test moves, with an account of all requests."""
+"""The plugin on vLLM's scheduler, on a clock that a test moves; every request is accounted for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ from dataplane.weights import ClassPolicy, Discipline, WeightTable
 
 STEP_S = 0.01
 
-# Three slots, and memory for two of the longest sequences: it does run short.
+# Three slots, and memory for half of what three of the longest sequences need.
 SMALL = SchedulerSize(
-    max_num_seqs=3, max_num_batched_tokens=32, max_model_len=96, blocks=13, block_size=16
+    max_num_seqs=3, max_num_batched_tokens=32, max_model_len=96, blocks=37, block_size=4
 )
-LONGEST_PROMPT_TOKENS = 64
-LONGEST_OUTPUT_TOKENS = 32
+LONGEST_PROMPT_TOKENS = 48
+LONGEST_OUTPUT_TOKENS = 48
 
 # Without arrivals, aborts and snapshots, the first of the running requests computes its
 # sequence anew in this many steps at most, whoever else is preempted; each slot may see one.

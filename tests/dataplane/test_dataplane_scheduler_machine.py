@@ -36,6 +36,7 @@ SYNCHRONOUS = SchedulerSize(
     max_num_batched_tokens=SMALL.max_num_batched_tokens,
     max_model_len=SMALL.max_model_len,
     blocks=SMALL.blocks,
+    block_size=SMALL.block_size,
     in_flight=1,
 )
 ROOMY = SchedulerSize(max_num_seqs=3, max_num_batched_tokens=128, max_model_len=96, blocks=65)
@@ -109,7 +110,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             dict(zip(CLASSES, each, strict=True)), data.draw(st.sampled_from(list(ORDERINGS)))
         )
 
-    @rule(requests=st.lists(REQUESTS, min_size=1, max_size=4))
+    @rule(requests=st.lists(REQUESTS, min_size=1, max_size=5))
     def arrive(self, requests: list[Request]) -> None:
         for request in requests:
             arrive(self.engine, request, CLASSES)
