@@ -3,9 +3,10 @@
 import os
 import re
 import socket
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dataplane.errors import ConfigError
@@ -37,6 +38,12 @@ class DataplaneConfig(BaseSettings):
         flush_interval_s: between two writes of the metrics.
         prometheus_multiproc_dir: vLLM's variable, without the prefix; None: /metrics of the
             server does not show the plugin's metrics.
+        state_dir: where engines leave notices for the API servers in front of them, one
+            directory per server; None: in ``prometheus_multiproc_dir``.
+        max_body_bytes: a request whose class or tenant comes in a header may have a body
+            of this size.
+        held_back: requests of a class that the breaker admits no more ``wait`` in the
+            queue, or the middleware is to ``refuse`` them with 503.
     """
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True)
@@ -49,6 +56,23 @@ class DataplaneConfig(BaseSettings):
     prometheus_multiproc_dir: str | None = Field(
         default=None, validation_alias="PROMETHEUS_MULTIPROC_DIR"
     )
+    state_dir: str | None = None
+    max_body_bytes: int = Field(default=32 * 2**20, ge=1)
+    held_back: Literal["wait", "refuse"] = "wait"
+
+    @field_validator("held_back")
+    @classmethod
+    def _needs_a_directory(cls, held_back: str, info: ValidationInfo) -> str:
+        directories = ("state_dir", "prometheus_multiproc_dir")
+        if held_back == "refuse" and not any(info.data.get(name) for name in directories):
+            raise ValueError("needs TRIMTAB_STATE_DIR or PROMETHEUS_MULTIPROC_DIR to be set")
+        return held_back
+
+    @property
+    def notices_dir(self) -> Path | None:
+        """Where engines say which classes are to be refused; None: requests wait."""
+        directory = self.state_dir or self.prometheus_multiproc_dir
+        return Path(directory) if directory and self.held_back == "refuse" else None
 
 
 def load_config() -> DataplaneConfig:
