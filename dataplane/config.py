@@ -6,8 +6,8 @@ Sections are reached with a double underscore: ``TRIMTAB_BREAKER__COOL_DOWN_S``.
 import os
 import re
 import socket
-from enum import StrEnum
-from typing import Annotated, Self
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,8 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -91,19 +93,10 @@ class ReserveSettings(Section):
     max_hold_s: Duration = 30.0
 
 
-class OnOpen(StrEnum):
-    """What happens to requests that the breaker does not admit."""
-
-    WAIT = "wait"
-    REJECT = "reject"
-    """HTTP 503 with Retry-After."""
-
-
 class BreakerSettings(Section):
     """When the engine sheds load by itself.
 
     Attributes:
-        on_open: what happens to new requests that are not admitted.
         max_incidents_per_s: allocation failures and preemptions; more is trouble, if steps
             are slow as well.
         slow_step_ratio: a step is slow above so many times the usual step time ...
@@ -116,7 +109,6 @@ class BreakerSettings(Section):
     """
 
     enabled: bool = True
-    on_open: OnOpen = OnOpen.WAIT
     max_incidents_per_s: int = Field(default=5, ge=0, le=1_000_000)
     slow_step_ratio: float = Field(default=2.0, ge=1, le=1000)
     slow_step_floor_s: Duration = 0.05
@@ -152,6 +144,12 @@ class DataplaneConfig(BaseSettings):
         preemption: by weight.
         reserve: of KV blocks.
         breaker: against memory and step-time trouble.
+        state_dir: where engines leave notices for the API servers in front of them, one
+            directory per server; None: in ``prometheus_multiproc_dir``.
+        max_body_bytes: a request whose class or tenant comes in a header may have a body
+            of this size.
+        held_back: requests of a class that the breaker admits no more ``wait`` in the
+            queue, or the middleware is to ``refuse`` them with 503.
     """
 
     model_config = SettingsConfigDict(
@@ -169,6 +167,23 @@ class DataplaneConfig(BaseSettings):
     preemption: PreemptionSettings = PreemptionSettings()
     reserve: ReserveSettings = ReserveSettings()
     breaker: BreakerSettings = BreakerSettings()
+    state_dir: str | None = None
+    max_body_bytes: int = Field(default=32 * 2**20, ge=1)
+    held_back: Literal["wait", "refuse"] = "wait"
+
+    @field_validator("held_back")
+    @classmethod
+    def _needs_a_directory(cls, held_back: str, info: ValidationInfo) -> str:
+        directories = ("state_dir", "prometheus_multiproc_dir")
+        if held_back == "refuse" and not any(info.data.get(name) for name in directories):
+            raise ValueError("needs TRIMTAB_STATE_DIR or PROMETHEUS_MULTIPROC_DIR to be set")
+        return held_back
+
+    @property
+    def notices_dir(self) -> Path | None:
+        """Where engines say which classes are to be refused; None: requests wait."""
+        directory = self.state_dir or self.prometheus_multiproc_dir
+        return Path(directory) if directory and self.held_back == "refuse" else None
 
 
 def load_config() -> DataplaneConfig:
