@@ -1,6 +1,7 @@
 """What the control plane and its engines say of themselves: plain records."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from controlplane.snapshot import Discipline, Mode
 
@@ -32,9 +33,23 @@ class StepTimeSums:
     moment: tuple[float, ...]
 
 
+class BreakerState(StrEnum):
+    """State of the breaker inside an engine."""
+
+    CLOSED = "closed"
+    DEGRADED = "degraded"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an engine sees of itself. step_time is None until it measured a step."""
+    """What an engine sees of itself. step_time is None until it measured a step.
+
+    Attributes:
+        preemptions: since the engine started.
+        recomputed_tokens: since the engine started.
+    """
 
     applied_version: int
     applied_epoch: int
@@ -43,6 +58,9 @@ class Report:
     snapshot_age_s: float | None = None
     queues: tuple[QueueDepth, ...] = ()
     step_time: StepTimeSums | None = None
+    breaker: BreakerState = BreakerState.CLOSED
+    preemptions: int = 0
+    recomputed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

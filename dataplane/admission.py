@@ -12,20 +12,29 @@ class Admission:
     Args:
         total_blocks: KV blocks of the engine.
         block_tokens: tokens in one of them.
+        groups: of layers with blocks of their own.
     """
 
     def __init__(
-        self, breaker: Breaker, reserve: KvReserve, *, total_blocks: int, block_tokens: int
+        self,
+        breaker: Breaker,
+        reserve: KvReserve,
+        *,
+        total_blocks: int,
+        block_tokens: int,
+        groups: int,
     ) -> None:
         self.breaker = breaker
         self.reserve = reserve
         self._total_blocks = total_blocks
         self._block_tokens = block_tokens
+        self._groups = groups
 
     def need_blocks(self, ticket: Ticket) -> int:
         """KV blocks for all that is known of the request's sequence, without cached ones."""
         known_tokens = ticket.prompt_tokens + ticket.generated_tokens
-        return min(-(-known_tokens // self._block_tokens), self._total_blocks)
+        blocks = -(-known_tokens // self._block_tokens) * self._groups
+        return min(blocks, self._total_blocks)
 
     def tier(self, policy: ClassPolicy, now_s: float) -> Tier:
         """The class's tier as the breaker sees it at this time."""

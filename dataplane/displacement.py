@@ -167,9 +167,7 @@ class _Scene:
         self.table = table
         self.now_s = now_s
         self._model = model
-        self.step_s = (
-            None if model is None else model.time_s(0, len(running), room.kv_tokens)
-        )
+        self.step_s = None if model is None else model.time_s(0, len(running), room.kv_tokens)
 
     @property
     def prefill_tokens_per_s(self) -> float:

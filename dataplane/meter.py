@@ -49,6 +49,11 @@ class Tally:
     tpot_s: deque[float] = field(default_factory=_pending)
     e2e_s: deque[float] = field(default_factory=_pending)
 
+    def waiting_chunk_tokens(self, chunk_tokens: int) -> int:
+        """What the waiting prompts could take of one step, each at most one chunk."""
+        waiting = self.live - self.running
+        return max(0, min(self.waiting_prompt_tokens, waiting * chunk_tokens))
+
 
 class Meter:
     """Follows requests from arrival to end. All calls come from the scheduler's thread.

@@ -70,14 +70,19 @@ class Shaping:
 
         Args:
             prefills: those of ``running`` whose prompts are not through.
+            running: all requests on the engine.
             heads: of the classes in which something waits.
+            room: what the engine has left.
+            table: in force.
+            model: of the time of a step; None: not known yet.
+            now_s: monotonic.
         """
         decoding = len(running) - len(prefills)
         full_tokens = max(0, room.step_tokens - decoding * self._tokens_per_decode)
         waiting = self._waiting(heads, room, len(running), now_s) if room.slots_free > 0 else []
         if not prefills and not waiting:
             return UNLIMITED
-        own = [self._running_prefill(request, table) for request in prefills]
+        own = [self._running_prefill(request, table, room.chunk_tokens) for request in prefills]
         prefill_tokens = self.cap.tokens(
             model=model,
             paces=self._paces(running, table, now_s),
@@ -104,7 +109,7 @@ class Shaping:
             WaitingPrompts(
                 ticket.task_class,
                 policy.weight,
-                self._meter.tally(ticket.task_class).waiting_prompt_tokens,
+                self._meter.tally(ticket.task_class).waiting_chunk_tokens(room.chunk_tokens),
             )
             for ticket, policy in heads
             if self._admission.could_start(
@@ -114,13 +119,15 @@ class Shaping:
         able.sort(key=lambda one: -one.weight)
         return able[: room.slots_free]
 
-    def _running_prefill(self, request: PromptRequest, table: WeightTable) -> RunningPrefill:
+    def _running_prefill(
+        self, request: PromptRequest, table: WeightTable, chunk_tokens: int
+    ) -> RunningPrefill:
         ticket = self._intake.ticket_of(request)
         return RunningPrefill(
             request_id=request.request_id,
             task_class=ticket.task_class,
             weight=table.policy(ticket.task_class).weight,
-            tokens=request.num_tokens - request.num_computed_tokens,
+            tokens=min(request.num_tokens - request.num_computed_tokens, chunk_tokens),
             admission=ticket.admission,
         )
 

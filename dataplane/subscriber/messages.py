@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from dataplane.breaker import BreakerState
 from dataplane.errors import SnapshotError
 from dataplane.labels import CLASS_NAME
 from dataplane.rules import ClassRule
@@ -34,6 +35,12 @@ _TIERS = {
     pb.TIER_P0: Tier.P0,
     pb.TIER_P1: Tier.P1,
     pb.TIER_P2: Tier.P2,
+}
+_BREAKER = {
+    BreakerState.CLOSED: pb.BREAKER_CLOSED,
+    BreakerState.DEGRADED: pb.BREAKER_DEGRADED,
+    BreakerState.OPEN: pb.BREAKER_OPEN,
+    BreakerState.HALF_OPEN: pb.BREAKER_HALF_OPEN,
 }
 
 
@@ -129,6 +136,9 @@ def report(state: EngineState, table: WeightTable, now_s: float) -> pb.EngineMes
                 for queue in state.classes
             ],
             step_time=_step_time(state.step_time),
+            breaker=_BREAKER[state.breaker],
+            preemptions=state.preemptions,
+            recomputed_tokens=state.recomputed_tokens,
         )
     )
 

@@ -5,7 +5,6 @@ import pytest
 
 from dataplane.config import (
     BreakerSettings,
-    OnOpen,
     PreemptionSettings,
     ReserveSettings,
     load_config,
@@ -36,7 +35,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "TRIMTAB_FLUSH_INTERVAL_S": "0.5",
         "TRIMTAB_PREEMPTION__MIN_RUN_S": "0.25",
         "TRIMTAB_RESERVE__FACTOR_P0": "2.5",
-        "TRIMTAB_BREAKER__ON_OPEN": "reject",
+        "TRIMTAB_BREAKER__QUIET_S": "7.5",
         "PROMETHEUS_MULTIPROC_DIR": "/run/metrics",
     }.items():
         monkeypatch.setenv(name, value)
@@ -47,7 +46,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.report_interval_s, config.flush_interval_s) == (2.5, 0.5)
     assert config.preemption == PreemptionSettings(min_run_s=0.25)
     assert config.reserve == ReserveSettings(factor_p0=2.5)
-    assert config.breaker == BreakerSettings(on_open=OnOpen.REJECT)
+    assert config.breaker == BreakerSettings(quiet_s=7.5)
     assert config.prometheus_multiproc_dir == "/run/metrics"
 
 
@@ -65,7 +64,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TRIMTAB_FLUSH_INTERVAL_S", "0"),
         ("TRIMTAB_PREEMPTION__WEIGHT_RATIO", "1.0"),
         ("TRIMTAB_RESERVE__FACTOR_P2", "0.9"),
-        ("TRIMTAB_BREAKER__ON_OPEN", "shrug"),
+        ("TRIMTAB_HELD_BACK", "shrug"),
         ("TRIMTAB_BREAKER__COOLDOWN_S", "5"),
     ],
 )
