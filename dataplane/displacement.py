@@ -61,6 +61,10 @@ class Displacer:
         self._blocks_of = blocks_of
         self._due_s = 0.0
 
+    def due(self, now_s: float) -> bool:
+        """Whether ``displace`` is worth asking."""
+        return self._settings.enabled and now_s >= self._due_s
+
     def displace(
         self,
         heads: Iterable[Head],
@@ -72,8 +76,6 @@ class Displacer:
         now_s: float,
     ) -> Displacement | None:
         """Whom to preempt for the heaviest head that cannot wait; None: nobody."""
-        if not self._settings.enabled or now_s < self._due_s:
-            return None
         self._due_s = now_s + LOOK_EVERY_S
         scene = _Scene(running, room, table, model, now_s)
         pressed = [head for head in heads if self._may_press(*head, scene)]
