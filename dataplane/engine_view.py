@@ -83,6 +83,10 @@ class EngineView:
         """Of the KV blocks, in [0, 1]."""
         return float(self._scheduler.kv_cache_manager.usage)
 
+    def may_go(self, request: LiveRequest) -> bool:
+        """Whether the request's blocks can be taken away before the next step."""
+        return bool(self._scheduler._request_blocks_can_be_freed(request))  # noqa: SLF001 - vLLM asks itself
+
     def own_blocks(self, request: LiveRequest) -> int:
         """Blocks that only this request uses."""
         groups = self._scheduler.kv_cache_manager.get_blocks(request.request_id).blocks

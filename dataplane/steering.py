@@ -69,6 +69,7 @@ class Steering:
             config.preemption,
             admission=self.admission,
             intake=intake,
+            may_go=view.may_go,
             blocks_of=view.own_blocks,
         )
         self._shaping = Shaping(
