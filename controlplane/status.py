@@ -16,8 +16,25 @@ class QueueDepth:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimeSums:
+    """Sufficient statistics of an engine's step-time model, since it started.
+
+    Attributes:
+        elapsed_s: sum of the steps' times T.
+        gram: sum of ``x x' / T^2`` with x = (1, prefill tokens, decoding sequences, KV
+            tokens): the upper triangle by rows, 10 numbers.
+        moment: sum of ``x / T``, 4 numbers.
+    """
+
+    steps: int
+    elapsed_s: float
+    gram: tuple[float, ...]
+    moment: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What an engine sees of itself."""
+    """What an engine sees of itself. step_time is None until it measured a step."""
 
     applied_version: int
     applied_epoch: int
@@ -25,6 +42,7 @@ class Report:
     kv_usage_ratio: float
     snapshot_age_s: float | None = None
     queues: tuple[QueueDepth, ...] = ()
+    step_time: StepTimeSums | None = None
 
 
 @dataclass(frozen=True, slots=True)

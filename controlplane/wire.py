@@ -179,6 +179,7 @@ def report_from_wire(message: weights_pb2.Report) -> status.Report:
             status.QueueDepth(depth.task_class, depth.waiting, depth.running, depth.oldest_wait_s)
             for depth in message.queues
         ),
+        step_time=_step_time_from_wire(message.step_time),
     )
 
 
@@ -263,7 +264,23 @@ def _report_to_wire(report: status.Report | None) -> weights_pb2.Report | None:
             )
             for depth in report.queues
         ],
+        step_time=_step_time_to_wire(report.step_time),
     )
+
+
+def _step_time_to_wire(sums: status.StepTimeSums | None) -> weights_pb2.StepTimeStats | None:
+    if sums is None:
+        return None
+    return weights_pb2.StepTimeStats(
+        steps=sums.steps, elapsed_s=sums.elapsed_s, gram=sums.gram, moment=sums.moment
+    )
+
+
+def _step_time_from_wire(sums: weights_pb2.StepTimeStats) -> status.StepTimeSums | None:
+    """None for absent sums, and for some of another shape: what they mean is unknown."""
+    if (len(sums.gram), len(sums.moment)) != (10, 4):
+        return None
+    return status.StepTimeSums(sums.steps, sums.elapsed_s, tuple(sums.gram), tuple(sums.moment))
 
 
 def _engine_from_wire(message: admin_pb2.EngineStatus) -> status.EngineStatus:

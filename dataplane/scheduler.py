@@ -81,25 +81,17 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        """Meter the tokens that a step gave, and the requests that ended with it."""
+        """Time the step, and meter what it gave."""
+        with self._barrier:
+            self._time_step(scheduler_output, self._clock.monotonic_s())
         outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
             scheduler_output, model_runner_output
         )
         with self._barrier:
-            self._account_for(outputs, self._clock.monotonic_s())
-        return outputs
-
-    def finish_requests(
-        self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus
-    ) -> list[Request]:
-        """Meter requests that are ended from outside."""
-        ended: list[Request] = super().finish_requests(request_ids, finished_status)
-        with self._barrier:
             now_s = self._clock.monotonic_s()
-            for request in ended:
-                self._end(request.request_id, request.get_finished_reason(), now_s)
+            self._progress.step_ended(now_s)
             self._show_state(now_s)
-        return ended
+        return outputs
 
     def shutdown(self) -> None:
         """Stop the plugin's threads."""
@@ -109,9 +101,21 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         super().shutdown()
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        computed_tokens = request.num_computed_tokens
         super()._preempt_request(request, *args, **kwargs)
         with self._barrier:
-            self._meter.preempted(self._intake.ticket_of(request))
+            self._progress.preempted(request, computed_tokens)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        """Meter a request that ended, however it did."""
+        freed = super()._free_request(request, *args, **kwargs)
+        with self._barrier:
+            now_s = self._clock.monotonic_s()
+            ending = _ENDINGS.get(request.get_finished_reason(), Ending.DONE)
+            self._progress.ended(request, ending, now_s)
+            if not self._meter.live:
+                self._show_state(now_s)
+        return freed
 
     def _start_threads(self, config: DataplaneConfig) -> None:
         if config.prometheus_multiproc_dir is None:

@@ -19,12 +19,31 @@ class ClassState:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimeSums:
+    """Sufficient statistics of the step-time model, over all steps since the engine started.
+
+    Attributes:
+        elapsed_s: sum of the steps' times T.
+        gram: sum of ``x x' / T^2`` with x = (1, prefill tokens, decoding sequences, KV
+            tokens): the upper triangle by rows, 10 numbers.
+        moment: sum of ``x / T``, 4 numbers.
+    """
+
+    steps: int
+    elapsed_s: float
+    gram: tuple[float, ...]
+    moment: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineState:
     """The engine at one moment.
 
     Attributes:
         kv_usage_ratio: of the KV blocks, in [0, 1].
+        step_time: None: no step was measured yet.
     """
 
     kv_usage_ratio: float = 0.0
     classes: tuple[ClassState, ...] = ()
+    step_time: StepTimeSums | None = None

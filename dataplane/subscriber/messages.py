@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dataplane.errors import SnapshotError
 from dataplane.labels import CLASS_NAME
 from dataplane.rules import ClassRule
-from dataplane.state import EngineState
+from dataplane.state import EngineState, StepTimeSums
 from dataplane.weights import ClassPolicy, Discipline, LatePolicy, Slo, Tier, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
 
@@ -128,7 +128,16 @@ def report(state: EngineState, table: WeightTable, now_s: float) -> pb.EngineMes
                 )
                 for queue in state.classes
             ],
+            step_time=_step_time(state.step_time),
         )
+    )
+
+
+def _step_time(sums: StepTimeSums | None) -> pb.StepTimeStats | None:
+    if sums is None:
+        return None
+    return pb.StepTimeStats(
+        steps=sums.steps, elapsed_s=sums.elapsed_s, gram=sums.gram, moment=sums.moment
     )
 
 
