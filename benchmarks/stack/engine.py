@@ -11,7 +11,7 @@ from benchmarks.stack.process import ChildProcess, answers_http, free_port
 from benchmarks.stack.tiny_llama import write_tiny_llama
 
 MODEL_NAME = "tiny-llama"
-_READY_TIMEOUT_S = 240.0
+_READY_TIMEOUT_S = 360.0
 
 Scheduler = Literal["trimtab", "stock-fcfs", "stock-priority"]
 

@@ -38,11 +38,13 @@ class Server:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         return httpx.post(self.url + path, json=body, headers=names, timeout=120.0)
 
+    def metrics(self) -> str:
+        return httpx.get(f"{self.url}/metrics", timeout=120.0).text
+
     def arrived(self) -> dict[str, float]:
-        page = httpx.get(f"{self.url}/metrics", timeout=120.0).text
         return {
             sample.labels["task_class"]: sample.value
-            for family in text_string_to_metric_families(page)
+            for family in text_string_to_metric_families(self.metrics())
             for sample in family.samples
             if sample.name == "trimtab_requests_arrived_total"
         }
@@ -113,8 +115,7 @@ def test_a_stream_is_streamed_and_the_built_in_rules_see_that_it_is_one(server: 
         first = json.loads(next(lines).removeprefix("data: "))
         assert first["choices"][0]["finish_reason"] is None
         # The request still runs: so its first event did not wait for the others.
-        page = httpx.get(f"{server.url}/metrics", timeout=120.0).text
-        assert 'trimtab_running_requests{task_class="streaming"} 1.0' in page
+        eventually(lambda: 'running_requests{task_class="streaming"} 1.0' in server.metrics())
     assert server.post("/v1/completions", COMPLETION).is_success
     grown = {"streaming": 1, "batch": 1}
     eventually(lambda: {n: server.arrived()[n] - before[n] for n in grown} == grown)
