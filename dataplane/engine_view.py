@@ -77,7 +77,7 @@ class EngineView:
     def kv_tokens(self) -> int:
         """Tokens in the KV blocks that are in use."""
         used_blocks = (self.total_blocks - self.free_blocks()) // self.groups
-        return used_blocks * self.block_tokens
+        return int(used_blocks * self.block_tokens)
 
     def kv_usage_ratio(self) -> float:
         """Of the KV blocks, in [0, 1]."""

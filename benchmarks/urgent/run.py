@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.client import Answer, replay
+from benchmarks.client import replay
 from benchmarks.errors import EngineRefused
 from benchmarks.plan import Arrival
 from benchmarks.stack.engine import MODEL_NAME
@@ -19,13 +19,15 @@ from benchmarks.urgent.scenario import (
     LONG_AT_A_TIME,
     LONG_REQUEST,
     PRIORITIES,
-    SIZE,
     URGENT_PER_ROUND,
     URGENT_REQUEST,
     Contender,
 )
 
 _FULL_TIMEOUT_S = 60.0
+
+Ask = Callable[[Arrival], Awaitable[float]]
+"""Sends one request and gives its TTFT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Round:
     Attributes:
         alone_s: TTFT of the urgent request on the idle engine, just before.
         urgent_ttft_s: of each urgent request, with all slots taken.
-        long_tokens_per_s: generated for the long requests meanwhile.
+        tokens_per_s: generated for all requests meanwhile.
         preemptions: meanwhile.
     """
 
@@ -53,28 +55,28 @@ async def run_round(contender: Contender, url: str, seeds: Iterator[int]) -> Rou
         EngineRefused: a request failed, or the slots did not fill.
     """
     ask = partial(_ask, contender, url, seeds)
-    alone = await ask(URGENT_REQUEST)
+    alone_s = await ask(URGENT_REQUEST)
     async with _slots_full_of_long_work(url, ask):
         before = await asyncio.to_thread(_counters, url)
         start_s = asyncio.get_running_loop().time()
-        urgent: list[Answer] = []
+        urgent_ttft_s: list[float] = []
         for _ in range(URGENT_PER_ROUND):
             await asyncio.sleep(APART_S)
-            urgent.append(await ask(URGENT_REQUEST))
+            urgent_ttft_s.append(await ask(URGENT_REQUEST))
         span_s = asyncio.get_running_loop().time() - start_s
         after = await asyncio.to_thread(_counters, url)
     await _until_idle(url)
     grown = {name: after[name] - before[name] for name in before}
     return Round(
         contender=contender,
-        alone_s=_ttft_s(alone),
-        urgent_ttft_s=tuple(map(_ttft_s, urgent)),
+        alone_s=alone_s,
+        urgent_ttft_s=tuple(urgent_ttft_s),
         tokens_per_s=grown["vllm:generation_tokens_total"] / span_s,
         preemptions=round(grown["vllm:num_preemptions_total"]),
     )
 
 
-async def _ask(contender: Contender, url: str, seeds: Iterator[int], arrival: Arrival) -> Answer:
+async def _ask(contender: Contender, url: str, seeds: Iterator[int], arrival: Arrival) -> float:
     priorities: Mapping[str, int] | None = (
         PRIORITIES if contender.scheduler == "stock-priority" else None
     )
@@ -82,16 +84,16 @@ async def _ask(contender: Contender, url: str, seeds: Iterator[int], arrival: Ar
         [arrival], url=url, model=MODEL_NAME, seed=next(seeds), priorities=priorities
     )
     (answer,) = run.answers
-    if answer.failure is not None:
+    if answer.ttft_s is None:
         raise EngineRefused(f"a request failed: {answer.failure}", fix="read the engine's log")
-    return answer
+    return answer.ttft_s
 
 
 @asynccontextmanager
-async def _slots_full_of_long_work(url: str, ask: "partial[object]") -> AsyncIterator[None]:
+async def _slots_full_of_long_work(url: str, ask: Ask) -> AsyncIterator[None]:
     async def keep_asking() -> None:
         while True:
-            await ask(LONG_REQUEST)  # type: ignore[misc] # a partial of a coroutine function
+            await ask(LONG_REQUEST)
 
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(keep_asking()) for _ in range(LONG_AT_A_TIME)]
@@ -110,10 +112,10 @@ async def _until_idle(url: str) -> None:
     )
 
 
-async def _until(url: str, holds: "Callable[[Mapping[str, float]], bool]") -> None:
+async def _until(url: str, holds: Callable[[Mapping[str, float]], bool]) -> None:
     try:
         async with asyncio.timeout(_FULL_TIMEOUT_S):
-            while not holds(await asyncio.to_thread(_counters, url)):
+            while not holds(await asyncio.to_thread(_counters, url)):  # noqa: ASYNC110 - it polls another process
                 await asyncio.sleep(0.25)
     except TimeoutError as error:
         raise EngineRefused(
@@ -138,11 +140,6 @@ def _counters(url: str) -> dict[str, float]:
             if sample.name in counters:
                 counters[sample.name] += sample.value
     return counters
-
-
-def _ttft_s(answer: Answer) -> float:
-    assert answer.ttft_s is not None  # _ask lets no failed one through
-    return answer.ttft_s
 
 
 def seeds_from(seed: int) -> Iterator[int]:
