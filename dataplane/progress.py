@@ -34,14 +34,21 @@ class Progress:
 
     Args:
         table: gives the table in force; its objectives judge what ends.
+        on_end: gets the ticket of each request that ended.
     """
 
     def __init__(
-        self, *, meter: Meter, intake: Intake, table: Callable[[float], WeightTable]
+        self,
+        *,
+        meter: Meter,
+        intake: Intake,
+        table: Callable[[float], WeightTable],
+        on_end: Callable[[Ticket], None],
     ) -> None:
         self._meter = meter
         self._intake = intake
         self._table = table
+        self._on_end = on_end
         self._awaiting: dict[str, tuple[LiveRequest, Ticket]] = {}
 
     def admitted(self, requests: Iterable[LiveRequest], now_s: float) -> None:
@@ -84,6 +91,7 @@ class Progress:
             self._meter.first_token(ticket, now_s)
             self._meter.generated(ticket, request.num_output_tokens)
         self._meter.finished(ticket, self._outcome(ticket, ending, now_s), now_s)
+        self._on_end(ticket)
 
     def _outcome(self, ticket: Ticket, ending: Ending, now_s: float) -> Outcome:
         if ending is Ending.FAILED:

@@ -66,8 +66,13 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             barrier=self._barrier,
             clock=self._clock,
         )
-        self._progress = Progress(meter=self._meter, intake=self._intake, table=self._in_force.at)
         self._queue = self.waiting = ClassRequestQueue(self._intake.ticket_of, self._barrier)
+        self._progress = Progress(
+            meter=self._meter,
+            intake=self._intake,
+            table=self._in_force.at,
+            on_end=self._queue.ended,
+        )
         self._view = EngineView(self)
         self._steering = Steering(
             config, view=self._view, queue=self._queue, intake=self._intake, meter=self._meter
@@ -196,6 +201,7 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             ),
             breaker=self._steering.admission.breaker,
             in_force=self._in_force,
+            seen=lambda: list(self._meter.tallies),
             clock=self._clock,
         )
 

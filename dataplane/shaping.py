@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from dataplane.admission import Admission
@@ -32,7 +31,7 @@ class StepPlan:
     """
 
     tokens: int | None = None
-    prefill_tokens: Mapping[str, int] = field(default=MappingProxyType({}))
+    prefill_tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 UNLIMITED = StepPlan()

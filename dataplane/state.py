@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from dataplane.breaker import BreakerState
-
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +59,15 @@ class SteeringState:
             until it is known.
     """
 
-    breaker_trips: Counts = field(default=_NOTHING)
-    breaker_refusals: Counts = field(default=_NOTHING)
-    reserved_blocks: Counts = field(default=_NOTHING)
-    held_back: Counts = field(default=_NOTHING)
-    displaced: Counts = field(default=_NOTHING)
-    displacements_refused: Counts = field(default=_NOTHING)
+    breaker_trips: Counts = field(default_factory=dict)
+    breaker_refusals: Counts = field(default_factory=dict)
+    reserved_blocks: Counts = field(default_factory=dict)
+    held_back: Counts = field(default_factory=dict)
+    displaced: Counts = field(default_factory=dict)
+    displacements_refused: Counts = field(default_factory=dict)
     capped_steps: int = 0
     withheld_tokens: int = 0
-    coefficients: Mapping[str, float] = field(default=MappingProxyType({}))
+    coefficients: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
