@@ -17,7 +17,7 @@ from dataplane.step_time import StepTimeModel
 
 MAX_OVERHEAD_RATIO = 0.02
 WINDOW_S = 60.0
-RELAXED = 10.0
+RELAXED = 5.0
 
 LEAST_CHUNK_TOKENS = 16
 LEAST_CHUNK_RATIO = 1 / 16
@@ -146,10 +146,10 @@ class Pace(NamedTuple):
         """The longest that the next step may take.
 
         Up to when the next token is due: the objective is on the mean, so a decode that was
-        fast can wait. But at most four token times, or a reader would see the stream
-        stall; and at least half of one, at which a decode that is behind catches up.
+        fast can wait; but at most four token times, or a reader would see the stream stall.
+        One that is behind falls back no further.
         """
-        return min(max(self.tpot_s + self.ahead_s, 0.5 * self.tpot_s), 4.0 * self.tpot_s)
+        return self.tpot_s + min(max(self.ahead_s, 0.0), 3.0 * self.tpot_s)
 
 
 class PrefillCap:

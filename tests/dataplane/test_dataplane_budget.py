@@ -210,13 +210,12 @@ def test_prompts_move_on_under_the_tightest_objective() -> None:
     assert few == LEAST_CHUNK_TOKENS
 
 
-def test_a_decode_ahead_of_its_schedule_can_wait_and_one_behind_catches_up() -> None:
+def test_a_decode_ahead_of_its_schedule_can_wait_and_one_behind_falls_back_no_further() -> None:
     assert Pace.of(0.1, first_token_s=5.0, generated_tokens=1, now_s=5.0).allowed_s == 0.1
     ahead = Pace.of(0.1, first_token_s=5.0, generated_tokens=11, now_s=5.8)
     assert ahead.allowed_s == pytest.approx(0.3)
-    assert Pace(0.1, ahead_s=-0.03).allowed_s == pytest.approx(0.07)
-    assert Pace(0.1, ahead_s=-9.0).allowed_s == 0.05
-    assert Pace(0.1, ahead_s=9.0).allowed_s == 0.4
+    assert Pace(0.1, ahead_s=-9.0).allowed_s == 0.1
+    assert Pace(0.1, ahead_s=9.0).allowed_s == pytest.approx(0.4)
 
 
 @given(
@@ -247,7 +246,7 @@ def backlog(seed: int, count: int = 4000) -> list[Request]:
     return [a_request(random, 0.0) for _ in range(count)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(truth=models, tightness=st.floats(1.1, 5.0), seed=st.integers(0, 100))
 def test_in_saturation_at_most_two_percent_of_the_tokens_are_lost(
     truth: StepTimeModel, tightness: float, seed: int
