@@ -83,17 +83,28 @@ def test_the_lightest_class_moves_in_every_step() -> None:
     assert share_by_weight([Demand(1e6, 5000), Demand(1e-6, 5000)], 512) == [511, 1]
 
 
-def test_weights_at_the_end_of_the_number_range_are_shared_all_the_same() -> None:
-    assert (
-        sum(share_by_weight([Demand(1e308, 500), Demand(1e308, 500), Demand(1e-308, 9)], 99)) == 99
-    )
+@given(
+    st.lists(
+        st.builds(
+            Demand,
+            st.sampled_from([5e-324, 1e-308, 1.0, 1e308, 1.7e308]),
+            st.integers(0, 300),
+        ),
+        max_size=8,
+    ),
+    st.integers(-10, 600),
+)
+def test_weights_at_the_ends_of_the_number_range_are_shared_all_the_same(
+    wanted: list[Demand], budget: int
+) -> None:
+    shares = share_by_weight(wanted, budget)
+    assert sum(shares) == min(max(budget, 0), sum(tokens for _, tokens in wanted))
+    assert all(0 <= share <= tokens for share, (_, tokens) in zip(shares, wanted, strict=True))
 
 
 def prefill(request_id: str, task_class: str, tokens: int, admission: int) -> RunningPrefill:
-    return RunningPrefill(request_id, task_class, WEIGHTS[task_class], tokens, admission)
-
-
-WEIGHTS = {"heavy": 3.0, "light": 1.0}
+    weight = {"heavy": 3.0, "light": 1.0}[task_class]
+    return RunningPrefill(request_id, task_class, weight, tokens, admission)
 
 
 def test_running_prompts_leave_waiting_ones_their_share() -> None:
