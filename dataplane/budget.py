@@ -8,8 +8,9 @@ their time per output token, as far as that costs next to nothing (``PrefillCap`
 """
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from dataplane.step_time import StepTimeModel
 
 MAX_OVERHEAD_RATIO = 0.02
 WINDOW_S = 60.0
-RELAXED = 10.0
+RELAXED = 5.0
+"""How much more a cap may be charged where next to nothing of the charge is lost."""
 
 LEAST_CHUNK_TOKENS = 16
 LEAST_CHUNK_RATIO = 1 / 16
@@ -72,7 +74,7 @@ def share_by_weight(demands: Sequence[Demand], budget_tokens: int) -> list[int]:
     if sum(demand.tokens for demand in demands) <= budget_tokens:
         return [demand.tokens for demand in demands]
     level = _MARGIN * _water_level(demands, budget_tokens - len(demands))
-    shares = [min(tokens, math.ceil(weight * level)) for weight, tokens in demands]
+    shares = [math.ceil(min(tokens, weight * level)) for weight, tokens in demands]
     hungry = [
         (share / weight, -weight, -tokens, index)
         for index, (share, (weight, tokens)) in enumerate(zip(shares, demands, strict=True))
@@ -80,11 +82,10 @@ def share_by_weight(demands: Sequence[Demand], budget_tokens: int) -> list[int]:
     ]
     heapify(hungry)
     for _ in range(budget_tokens - sum(shares)):
-        _, minus_weight, minus_tokens, index = hungry[0]
+        _, minus_weight, minus_tokens, index = heappop(hungry)
         shares[index] += 1
-        sated = shares[index] == -minus_tokens
-        standing = math.inf if sated else shares[index] / -minus_weight
-        heapreplace(hungry, (standing, minus_weight, minus_tokens, index))
+        if shares[index] < -minus_tokens:
+            heappush(hungry, (shares[index] / -minus_weight, minus_weight, minus_tokens, index))
     return shares
 
 
@@ -146,10 +147,10 @@ class Pace(NamedTuple):
         """The longest that the next step may take.
 
         Up to when the next token is due: the objective is on the mean, so a decode that was
-        fast can wait. But at most four token times, or a reader would see the stream
-        stall; and at least half of one, at which a decode that is behind catches up.
+        fast can wait; but at most four token times, or a reader would see the stream stall.
+        One that is behind falls back no further.
         """
-        return min(max(self.tpot_s + self.ahead_s, 0.5 * self.tpot_s), 4.0 * self.tpot_s)
+        return self.tpot_s + min(max(self.ahead_s, 0.0), 3.0 * self.tpot_s)
 
 
 class PrefillCap:
@@ -246,7 +247,7 @@ def _water_level(demands: Sequence[Demand], budget_tokens: int) -> float:
     weights = [*accumulate(demand.weight for demand in reversed(by_level))]
     left = max(0, budget_tokens)
     for demand, weight in zip(by_level, reversed(weights), strict=True):
-        level = left / weight
+        level = min(left / weight, sys.float_info.max)
         if demand.tokens >= demand.weight * level:
             return level
         left -= demand.tokens

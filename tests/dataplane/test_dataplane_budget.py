@@ -83,17 +83,28 @@ def test_the_lightest_class_moves_in_every_step() -> None:
     assert share_by_weight([Demand(1e6, 5000), Demand(1e-6, 5000)], 512) == [511, 1]
 
 
-def test_weights_at_the_end_of_the_number_range_are_shared_all_the_same() -> None:
-    assert (
-        sum(share_by_weight([Demand(1e308, 500), Demand(1e308, 500), Demand(1e-308, 9)], 99)) == 99
-    )
+@given(
+    st.lists(
+        st.builds(
+            Demand,
+            st.sampled_from([5e-324, 1e-308, 1.0, 1e308, 1.7e308]),
+            st.integers(0, 300),
+        ),
+        max_size=8,
+    ),
+    st.integers(-10, 600),
+)
+def test_weights_at_the_ends_of_the_number_range_are_shared_all_the_same(
+    wanted: list[Demand], budget: int
+) -> None:
+    shares = share_by_weight(wanted, budget)
+    assert sum(shares) == min(max(budget, 0), sum(tokens for _, tokens in wanted))
+    assert all(0 <= share <= tokens for share, (_, tokens) in zip(shares, wanted, strict=True))
 
 
 def prefill(request_id: str, task_class: str, tokens: int, admission: int) -> RunningPrefill:
-    return RunningPrefill(request_id, task_class, WEIGHTS[task_class], tokens, admission)
-
-
-WEIGHTS = {"heavy": 3.0, "light": 1.0}
+    weight = {"heavy": 3.0, "light": 1.0}[task_class]
+    return RunningPrefill(request_id, task_class, weight, tokens, admission)
 
 
 def test_running_prompts_leave_waiting_ones_their_share() -> None:
@@ -210,13 +221,12 @@ def test_prompts_move_on_under_the_tightest_objective() -> None:
     assert few == LEAST_CHUNK_TOKENS
 
 
-def test_a_decode_ahead_of_its_schedule_can_wait_and_one_behind_catches_up() -> None:
+def test_a_decode_ahead_of_its_schedule_can_wait_and_one_behind_falls_back_no_further() -> None:
     assert Pace.of(0.1, first_token_s=5.0, generated_tokens=1, now_s=5.0).allowed_s == 0.1
     ahead = Pace.of(0.1, first_token_s=5.0, generated_tokens=11, now_s=5.8)
     assert ahead.allowed_s == pytest.approx(0.3)
-    assert Pace(0.1, ahead_s=-0.03).allowed_s == pytest.approx(0.07)
-    assert Pace(0.1, ahead_s=-9.0).allowed_s == 0.05
-    assert Pace(0.1, ahead_s=9.0).allowed_s == 0.4
+    assert Pace(0.1, ahead_s=-9.0).allowed_s == 0.1
+    assert Pace(0.1, ahead_s=9.0).allowed_s == pytest.approx(0.4)
 
 
 @given(
@@ -247,7 +257,7 @@ def backlog(seed: int, count: int = 4000) -> list[Request]:
     return [a_request(random, 0.0) for _ in range(count)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(truth=models, tightness=st.floats(1.1, 5.0), seed=st.integers(0, 100))
 def test_in_saturation_at_most_two_percent_of_the_tokens_are_lost(
     truth: StepTimeModel, tightness: float, seed: int
