@@ -63,11 +63,11 @@ class UsualStepTime:
     """A slow median of step times: O(1) memory and time.
 
     It starts as the median of the first steps. Then each step moves it toward itself by a
-    factor ``exp(step_time / MEDIAN_TIME_S)``, whatever the distance: it comes to rest where as
+    factor ``1 + step_time / MEDIAN_TIME_S``, whatever the distance: it comes to rest where as
     much time is spent in longer steps as in shorter ones. So it is the median over time,
-    which is what requests see, and one long step hardly moves it. (The idea of moving by the
-    sign alone: Ma, Muthukrishnan and Sandler 2013, "Frugal streaming for estimating
-    quantiles", section 3.)
+    which is what requests see, and one long step hardly moves it. (Moving by the sign alone
+    is Frugal-1U of Ma, Muthukrishnan and Sandler 2013, "Frugal streaming for estimating
+    quantiles".)
     """
 
     def __init__(self) -> None:
@@ -108,9 +108,9 @@ class TroubleWatch:
 
     def step(self, now_s: float, step_time_s: float, incidents: int) -> bool:
         """Whether there is trouble, as of the end of this step."""
-        threshold_s = self.threshold_s
+        threshold_s, latency_s = self.threshold_s, self._latency_s(now_s, step_time_s)
         self.usual.add(step_time_s)
-        slow = threshold_s is not None and self._latency_s(now_s, step_time_s) > threshold_s
+        slow = threshold_s is not None and latency_s > threshold_s
         many = self._recent_incidents(now_s, incidents) > self._settings.max_incidents_per_s
         return slow and many
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataplane.config import ReserveSettings
@@ -135,6 +135,7 @@ def weighted_mean(
     )
 
 
+@settings(deadline=None)
 @given(
     history=st.lists(
         st.tuples(st.floats(0.01, 40.0), st.tuples(*[st.integers(0, 300)] * 4)),
@@ -162,6 +163,7 @@ def test_it_withholds_what_the_whole_history_says_however_often_it_looks(
         assert abs(reserve.withheld_blocks(Tier(tier + 1)) - min(reserved, 500.0)) <= 1.0
 
 
+@settings(deadline=None)
 @given(
     held=st.tuples(*[st.integers(0, 400)] * 4),
     need_blocks=st.integers(0, 1000),
