@@ -33,7 +33,7 @@ def test_to_refuse_without_a_place_for_notices_is_an_error(monkeypatch: pytest.M
     monkeypatch.setenv("TRIMTAB_HELD_BACK", "refuse")
     with pytest.raises(
         ConfigError,
-        match="TRIMTAB_HELD_BACK='refuse'.*TRIMTAB_STATE_DIR or PROMETHEUS_MULTIPROC_DIR",
+        match=r"TRIMTAB_HELD_BACK='refuse'.*TRIMTAB_STATE_DIR or PROMETHEUS_MULTIPROC_DIR",
     ):
         load_config()
 
