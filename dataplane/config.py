@@ -37,6 +37,7 @@ class DataplaneConfig(BaseSettings):
         flush_interval_s: between two writes of the metrics.
         prometheus_multiproc_dir: vLLM's variable, without the prefix; None: /metrics of the
             server does not show the plugin's metrics.
+        allow_unsupported_vllm: start in a version of vLLM that the plugin is not tested with.
     """
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True)
@@ -49,6 +50,7 @@ class DataplaneConfig(BaseSettings):
     prometheus_multiproc_dir: str | None = Field(
         default=None, validation_alias="PROMETHEUS_MULTIPROC_DIR"
     )
+    allow_unsupported_vllm: bool = False
 
 
 def load_config() -> DataplaneConfig:

@@ -29,6 +29,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "TRIMTAB_REPORT_INTERVAL_S": "2.5",
         "TRIMTAB_FLUSH_INTERVAL_S": "0.5",
         "PROMETHEUS_MULTIPROC_DIR": "/run/metrics",
+        "TRIMTAB_ALLOW_UNSUPPORTED_VLLM": "true",
     }.items():
         monkeypatch.setenv(name, value)
     config = load_config()
@@ -37,6 +38,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (config.report_interval_s, config.flush_interval_s) == (2.5, 0.5)
     assert config.prometheus_multiproc_dir == "/run/metrics"
+    assert config.allow_unsupported_vllm
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TRIMTAB_MAX_CLASS_NAMES", "-1"),
         ("TRIMTAB_REPORT_INTERVAL_S", "soon"),
         ("TRIMTAB_FLUSH_INTERVAL_S", "0"),
+        ("TRIMTAB_ALLOW_UNSUPPORTED_VLLM", "perhaps"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_variable_and_the_value(
