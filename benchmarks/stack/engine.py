@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -45,7 +45,7 @@ class EngineSize:
 
 
 class VllmEngine:
-    """``vllm.entrypoints.openai.api_server`` as a child process.
+    """vLLM's OpenAI server as a child process.
 
     Args:
         folder: of its model, metrics and log.
@@ -53,6 +53,8 @@ class VllmEngine:
         control_plane: ``host:port`` that the plugin follows.
         size: of model and step.
         core: that the worker has to itself; None: any.
+        api_servers: processes that serve HTTP.
+        options: more of vLLM's command-line options.
 
     Raises:
         ChildFailed: it did not become ready.
@@ -66,6 +68,8 @@ class VllmEngine:
         control_plane: str = "127.0.0.1:9440",
         size: EngineSize | None = None,
         core: int | None = None,
+        api_servers: int = 1,
+        options: Sequence[str] = (),
     ) -> None:
         size = size or EngineSize()
         model = folder / "model"
@@ -79,7 +83,12 @@ class VllmEngine:
         self.url = f"http://{self.address}"
         self.child = ChildProcess(
             "vllm",
-            [*_argv(model, size, self.port), *_SCHEDULER_ARGS[scheduler]],
+            [
+                *_program(api_servers),
+                *_argv(model, size, self.port),
+                *_SCHEDULER_ARGS[scheduler],
+                *options,
+            ],
             log=folder / "vllm.log",
             env={
                 **_env(size, core),
@@ -95,9 +104,15 @@ class VllmEngine:
         )
 
 
+def _program(api_servers: int) -> list[str]:
+    if api_servers == 1:
+        return [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    serve = [sys.executable, "-m", "benchmarks.stack.vllm_serve", "serve"]
+    return [*serve, "--api-server-count", str(api_servers)]
+
+
 def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
     return [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(model),
         "--served-model-name", MODEL_NAME,
         "--load-format", "dummy",
