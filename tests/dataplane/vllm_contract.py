@@ -116,13 +116,6 @@ _METHODS = (
         "meters there what a step gave",
         ("scheduler_output", "model_runner_output"),
     ),
-    Override(_SCHEDULER, "add_request", "gives each arrival its ticket there", ("request",)),
-    Override(
-        _SCHEDULER,
-        "finish_requests",
-        "meters aborted requests there",
-        ("request_ids", "finished_status"),
-    ),
     Override(
         _SCHEDULER,
         "_preempt_request",
@@ -164,6 +157,12 @@ _METHODS = (
         "foresees a shortage of memory by it",
         (),
     ),
+    Method(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager",
+        "get_blocks",
+        "counts by it what a preemption would free",
+        ("request_id",),
+    ),
 )
 
 
@@ -171,9 +170,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
     _SCHEDULER: {
         "waiting": "puts its own queue there",
         "running": "orders it by weight, as vLLM takes memory away from its end",
-        "requests": "looks requests up by id",
         "policy": "refuses to start beside vLLM's own priorities",
-        "max_num_running_reqs": "knows by it when all run slots are taken",
         "max_num_active_reqs": "knows by it when vLLM stops admitting",
         "max_num_scheduled_tokens": "reads and lowers a step's token budget there",
         "kv_cache_manager": "asks it for free memory",
@@ -182,6 +179,10 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "_inflight_prefills": "knows by it whose prompt is still being read",
         "num_waiting_for_streaming_input": "counts the run slots that paused sessions hold",
         "need_mamba_block_aligned_split": "leaves chunks alone where state must end on a block",
+        "num_spec_tokens": "counts drafted tokens into what a decode takes of a step",
+        "adaptive_long_prefill_threshold": "foresees by it how long vLLM makes a chunk",
+        "scheduler_config": "foresees by it how long vLLM makes a chunk",
+        "prev_step_scheduled_req_ids": "takes out whom it preempts, who is then new to the workers",
     },
     _REQUEST: {
         "request_id": "names tickets by it",
@@ -189,22 +190,15 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "num_prompt_tokens": "sorts requests into classes by it",
         "num_tokens": "knows by it how much of a prompt is left",
         "num_computed_tokens": "counts by it what a preemption would recompute",
-        "num_output_tokens": "tells prompts from decodes by it",
+        "num_output_tokens": "counts generated tokens by it",
         "sampling_params": "finds the class's name and the token limit in it",
         "priority": "sorts requests into classes by it",
         "lora_request": "sorts requests into classes by it",
-        "is_prefill_chunk": "tells prompts from decodes by it",
-        "status": "preempts only what runs",
-        "num_preemptions": "bounds preemptions per request by it",
-        "client_index": "keeps the outputs of several API servers apart by it",
+        "has_encoder_inputs": "leaves chunks alone that pictures are read with",
+        "status": "cuts the chunks of what runs only",
     },
-    "vllm.v1.request:RequestStatus": dict.fromkeys(
-        ("WAITING", "RUNNING", "PREEMPTED", "FINISHED_ABORTED", "FINISHED_ERROR"),
-        "tells by it where a request is",
-    ),
-    "vllm.v1.engine:FinishReason": dict.fromkeys(
-        ("STOP", "LENGTH", "ABORT", "ERROR", "REPETITION"), "tells outcomes apart by it"
-    ),
+    "vllm.v1.request:RequestStatus": {"RUNNING": "cuts the chunks of what runs only"},
+    "vllm.v1.engine:FinishReason": dict.fromkeys(("ABORT", "ERROR"), "tells outcomes apart by it"),
     "vllm.v1.core.sched.request_queue:SchedulingPolicy": {
         "FCFS": "refuses to start under any other policy"
     },
@@ -215,15 +209,18 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "total_num_scheduled_tokens": "knows empty steps by it",
     },
     "vllm.v1.core.sched.output:CachedRequestData": {"resumed_req_ids": "counts resumptions by it"},
-    "vllm.v1.engine:EngineCoreOutputs": {"outputs": "meters what is in it"},
-    "vllm.v1.engine:EngineCoreOutput": {
-        "request_id": "finds tickets by it",
-        "new_token_ids": "counts a request's tokens by it",
-        "finish_reason": "sees by it that a request ended",
-    },
     "vllm.v1.core.kv_cache_manager:KVCacheManager": {
         "usage": "exports it",
         "block_pool": "asks it for free memory",
+    },
+    "vllm.v1.core.kv_cache_manager:KVCacheBlocks": {"blocks": "counts a request's own blocks"},
+    "vllm.v1.core.kv_cache_utils:KVCacheBlock": {"ref_cnt": "counts a request's own blocks by it"},
+    "vllm.v1.kv_cache_interface:KVCacheConfig": {
+        "num_blocks": "knows by it how much memory there is",
+        "kv_cache_groups": "counts the blocks that one token takes by them",
+    },
+    "vllm.config.scheduler:SchedulerConfig": {
+        "long_prefill_token_threshold": "foresees by it how long vLLM makes a chunk"
     },
 }
 
