@@ -17,9 +17,10 @@ has become slower for good is not in trouble for ever.
     HALF_OPEN -> OPEN       trouble; the cool-down doubles, up to max_cool_down_s
     DEGRADED, HALF_OPEN -> CLOSED   quiet_s without trouble
 
-The last 0.1 s hold only slow steps 0.1 s after all steps became slow, so with enough
-incidents the breaker is open ``0.1 + open_after_s`` and two steps later: within 0.5 s for
-steps of up to 0.1 s, and by 0.2 s and a step for longer ones.
+0.1 s after all steps became slow the last 0.1 s hold only slow steps, so with enough incidents
+the breaker is open ``0.1 + open_after_s`` and two steps later: within 0.5 s for steps of up to
+0.1 s. A longer slow step is trouble at once, and the first step that ends ``open_after_s``
+later opens: within 0.5 s for steps of up to 0.3 s; between longer ones nothing is decided.
 
 The three transitions that make things better depend on the time alone: the breaker recovers
 on an engine that has nothing to do, and asking changes nothing.

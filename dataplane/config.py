@@ -144,11 +144,10 @@ class DataplaneConfig(BaseSettings):
         preemption: by weight.
         reserve: of KV blocks.
         breaker: against memory and step-time trouble.
-        state_dir: where engines leave notices for the API servers in front of them, one
-            directory per server; None: in ``prometheus_multiproc_dir``.
-        max_body_bytes: a request whose class or tenant comes in a header may have a body
-            of this size.
-        held_back: requests of a class that the breaker admits no more ``wait`` in the
+        state_dir: where engines tell the API servers in front of them which classes to
+            refuse, one directory per server; None: in ``prometheus_multiproc_dir``.
+        max_body_bytes: largest body of a request whose class or tenant comes in a header.
+        held_back: requests of a class that the breaker does not admit ``wait`` in the
             queue, or the middleware is to ``refuse`` them with 503.
         allow_unsupported_vllm: start in a version of vLLM that the plugin is not tested with.
     """

@@ -5,9 +5,8 @@ the search is kept cheap: it looks at the heads of the queues a hundred times a 
 at the running requests only for a head that cannot wait.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dataplane.admission import Admission
 from dataplane.config import PreemptionSettings
@@ -24,13 +23,6 @@ LOOK_EVERY_S = 0.01
 Head = tuple[Ticket, ClassPolicy]
 
 
-class BlockCount(Protocol):
-    """How many KV blocks a running request holds."""
-
-    def __call__(self, request: LiveRequest) -> int:
-        """Count them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Displacement:
     """These give way to that one.
@@ -44,7 +36,12 @@ class Displacement:
 
 
 class Displacer:
-    """All calls come from the scheduler's thread."""
+    """All calls come from the scheduler's thread.
+
+    Args:
+        may_go: whether the blocks of a running request can be taken away now.
+        blocks_of: how many would come free.
+    """
 
     def __init__(
         self,
@@ -52,12 +49,14 @@ class Displacer:
         *,
         admission: Admission,
         intake: Intake,
-        blocks_of: BlockCount,
+        may_go: Callable[[LiveRequest], bool],
+        blocks_of: Callable[[LiveRequest], int],
     ) -> None:
         self.preemption = WeightPreemption(settings)
         self._settings = settings
         self._admission = admission
         self._intake = intake
+        self._may_go = may_go
         self._blocks_of = blocks_of
         self._due_s = 0.0
 
@@ -98,7 +97,7 @@ class Displacer:
         by_id = {request.request_id: request for request in scene.running}
         victims = self.preemption.victims(
             head,
-            [self._candidate(request, scene) for request in scene.running],
+            [self._candidate(request, scene) for request in scene.running if self._may_go(request)],
             prefill_tokens_per_s=scene.prefill_tokens_per_s,
             now_s=scene.now_s,
         )

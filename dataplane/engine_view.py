@@ -77,11 +77,15 @@ class EngineView:
     def kv_tokens(self) -> int:
         """Tokens in the KV blocks that are in use."""
         used_blocks = (self.total_blocks - self.free_blocks()) // self.groups
-        return used_blocks * self.block_tokens
+        return int(used_blocks * self.block_tokens)
 
     def kv_usage_ratio(self) -> float:
         """Of the KV blocks, in [0, 1]."""
         return float(self._scheduler.kv_cache_manager.usage)
+
+    def may_go(self, request: LiveRequest) -> bool:
+        """Whether the request's blocks can be taken away before the next step."""
+        return bool(self._scheduler._request_blocks_can_be_freed(request))  # noqa: SLF001 - vLLM asks itself
 
     def own_blocks(self, request: LiveRequest) -> int:
         """Blocks that only this request uses."""

@@ -57,10 +57,9 @@ class ClassLabels:
 
 def named_by(claim: object) -> str | None:
     """The class that a claim names, were there room for every name; None: there is no claim."""
-    if claim is None:
-        return None
-    well_formed = isinstance(claim, str) and CLASS_NAME.fullmatch(claim) is not None
-    return str(claim) if well_formed else OTHER_CLASS
+    if isinstance(claim, str) and CLASS_NAME.fullmatch(claim):
+        return claim
+    return None if claim is None else OTHER_CLASS
 
 
 def _by_rule(traits: RequestTraits, table: WeightTable) -> str:

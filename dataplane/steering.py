@@ -6,7 +6,7 @@ so that an engine can be compared with itself.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -29,6 +29,8 @@ from dataplane.weights import ClassPolicy, Discipline, Tier, WeightTable
 
 MODEL_INTERVAL_S = 1.0
 """How old the step-time model may get."""
+
+_Label = TypeVar("_Label", bound=Enum)
 
 
 class StepDecision(NamedTuple):
@@ -69,6 +71,7 @@ class Steering:
             config.preemption,
             admission=self.admission,
             intake=intake,
+            may_go=view.may_go,
             blocks_of=view.own_blocks,
         )
         self._shaping = Shaping(
@@ -153,8 +156,8 @@ class Steering:
             breaker_refusals=_by_label(breaker.refused),
             reserved_blocks={tier.name.lower(): reserve.withheld_blocks(tier) for tier in Tier},
             held_back=_by_label(reserve.held_back),
-            displaced=dict(preemption.preempted),
-            displacements_refused=dict(preemption.refused),
+            displaced=_by_label(preemption.preempted),
+            displacements_refused=_by_label(preemption.refused),
             capped_steps=cap.capped_steps,
             withheld_tokens=cap.withheld_tokens,
             coefficients={} if model is None else _by_term(model),
@@ -223,7 +226,7 @@ class Steering:
         return table.policy(self._intake.ticket_of(request).task_class)
 
 
-def _by_label(counts: Mapping[Tier, int] | Mapping[Enum, int]) -> dict[str, int]:
+def _by_label(counts: Mapping[_Label, int]) -> dict[str, int]:
     return {key.name.lower(): count for key, count in counts.items()}
 
 

@@ -14,7 +14,7 @@ and an engine that did become faster is still followed, by that factor per half-
 
 import math
 from dataclasses import astuple, dataclass
-from itertools import combinations
+from itertools import product
 from typing import Self
 
 import numpy as np
@@ -39,12 +39,11 @@ were all alike), it divides the time among them evenly; the predicted sum stays 
 
 _FOLD_AT_ROWS = 256
 _TRIANGLE = np.triu_indices(4)
-# The largest first, and a smaller one must gain more than rounding: what was last seen long
-# ago weighs next to nothing in the gain, but what it costs is still known.
-_SUPPORTS = tuple(
-    list(support) for size in (4, 3, 2, 1) for support in combinations(range(4), size)
-)
-_MORE = 1 + 1e-12
+# [15, 4], every set of coefficients that may be above zero. The largest come first and win
+# where gains are equal but for rounding: what was last seen long ago weighs next to nothing
+# in the gain, but what it costs is still known.
+_SUPPORTS = np.array(sorted(product((0.0, 1.0), repeat=4), key=sum, reverse=True)[:-1])
+_ROUNDING = 1e-12
 _FORGOTTEN = 1e-100
 
 
@@ -82,13 +81,11 @@ class StepTimeModel:
         scale[scale < _FORGOTTEN] = np.inf  # no curvature, no pull: the coefficient is 0
         curvature = gram / scale / scale[:, None] + RIDGE_RATIO * np.eye(4)
         pull = moment / scale
-        best, gain = np.zeros(4), 0.0
-        for support in _SUPPORTS:
-            solution = np.linalg.solve(curvature[np.ix_(support, support)], pull[support])
-            gained = float(pull[support] @ solution)
-            if solution.min() >= 0 and gained > gain * _MORE:
-                best, gain = np.zeros(4), gained
-                best[support] = solution
+        systems = curvature * _SUPPORTS[:, :, None] * _SUPPORTS[:, None, :]  # [15, 4, 4]
+        systems += np.eye(4) * (1 - _SUPPORTS)[:, :, None]
+        solutions = np.linalg.solve(systems, (pull * _SUPPORTS)[:, :, None])[:, :, 0]  # [15, 4]
+        gains = np.where(solutions.min(axis=1) >= 0, solutions @ pull, -np.inf)
+        best = solutions[np.argmax(gains >= gains.max() * (1 - _ROUNDING))]
         return cls(*(best / scale).tolist())
 
     def time_s(self, prefill_tokens: int, decoding: int, kv_tokens: int) -> float:

@@ -15,7 +15,7 @@ MODEL_NAME = "tiny-llama"
 OLDEST_VLLM = Path(__file__).resolve().parents[2] / ".vllm-0.31"
 """Where ``make setup`` puts the oldest vLLM that the plugin supports."""
 
-_READY_TIMEOUT_S = 240.0
+_READY_TIMEOUT_S = 360.0
 
 Scheduler = Literal["trimtab", "stock-fcfs", "stock-priority"]
 

@@ -10,7 +10,6 @@ from dataplane.labels import DEFAULT_CLASS, OTHER_CLASS, ClassLabels
 from dataplane.meter import Meter
 from dataplane.weights import WeightTable
 
-
 NO_CLASSES = replace(WeightTable.initial(), version=1)
 
 

@@ -154,7 +154,7 @@ async def test_a_client_that_leaves_while_it_sends_is_seen_to_leave(
     assert not answer.messages
 
 
-async def test_a_client_that_leaves_after_its_request_is_seen_to_leave(app: ClassHeaders) -> None:
+async def test_a_client_that_leaves_after_its_request_is_seen_to_leave() -> None:
     seen = []
 
     async def listener(scope: object, receive: object, send: object) -> None:  # noqa: ARG001 - ASGI's signature

@@ -37,8 +37,7 @@ class Streamer:
             body, more = body + message["body"], message["more_body"]
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send(_event(body))
-        while not self.let_go.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(self.let_go.wait)
         await send({**_event(b"[DONE]"), "more_body": False})
         self.left.clear()
         assert (await receive())["type"] == "http.disconnect"

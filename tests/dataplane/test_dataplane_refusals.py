@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 from dataplane.refusals import LOOK_INTERVAL_S, NoticeBoard, NoticeWriter
 
 NOW_S = 1.7e9
+GOOD = (
+    b'{"engine_id":"e","refused":["vip"],"retry_after_s":1.0,'
+    b'"written_at_unix_s":1.7e9,"lifetime_s":60.0}'
+)
 
 
 def writer(directory: Path, engine_id: str = "e1") -> NoticeWriter:
@@ -87,14 +91,19 @@ def test_a_directory_that_is_none_refuses_nobody(tmp_path: Path) -> None:
     assert seen(tmp_path / "file") == {}
 
 
+def test_a_notice_is_plain_json(tmp_path: Path) -> None:
+    (tmp_path / "trimtab-refusals-x-1.json").write_bytes(GOOD)
+    assert seen(tmp_path) == {"vip": 1.0}
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *(b"", b"{}", b"[]", b"\xff", b"[" * 10_000, b'{"refused": "batch"}'),
-        b'{"engine_id": "e", "refused": ["batch"], "retry_after_s": NaN,'
-        b' "written_at_unix_s": 1.7e9, "lifetime_s": 1e9}',
-        b'{"engine_id": "e", "refused": ["batch"], "retry_after_s": 1,'
-        b' "written_at_unix_s": "long ago", "lifetime_s": 1e9}',
+        GOOD.replace(b'"retry_after_s":1.0', b'"retry_after_s":NaN'),
+        GOOD.replace(b'"retry_after_s":1.0', b'"retry_after_s":-1'),
+        GOOD.replace(b'"written_at_unix_s":1.7e9', b'"written_at_unix_s":"long ago"'),
+        GOOD.replace(b'["vip"]', b'[["vip"]]'),
     ],
 )
 def test_what_is_no_notice_is_passed_over(tmp_path: Path, text: bytes) -> None:

@@ -135,6 +135,12 @@ _METHODS = (
         ("request", "num_computed_tokens", "num_new_tokens"),
     ),
     Override(_SCHEDULER, "shutdown", "ends its threads there", ()),
+    Method(
+        _SCHEDULER,
+        "_request_blocks_can_be_freed",
+        "preempts nobody whose memory stays taken",
+        ("request",),
+    ),
     *(
         Override(_QUEUE, name, "stands in for vLLM's waiting queue", parameters)
         for name, parameters in {
