@@ -63,6 +63,9 @@ class VllmEngine:
         options: more of vLLM's command-line options.
         overlay: folder of another vLLM than the installed one, as ``OLDEST_VLLM``.
 
+    Attributes:
+        metrics: where its processes keep their metrics.
+
     Raises:
         ChildFailed: it did not become ready.
         MissingProgram: there is no such overlay.
@@ -84,8 +87,8 @@ class VllmEngine:
             raise MissingProgram(f"the vLLM of {overlay}")
         size = size or EngineSize()
         model = folder / "model"
-        metrics = folder / "metrics"
-        metrics.mkdir(parents=True, exist_ok=True)
+        self.metrics = folder / "metrics"
+        self.metrics.mkdir(parents=True, exist_ok=True)
         write_tiny_llama(
             model, hidden=size.hidden, layers=size.layers, heads=size.heads, kv_heads=size.kv_heads
         )
@@ -106,7 +109,7 @@ class VllmEngine:
             env={
                 **_env(size, core),
                 **_path(overlay),
-                "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+                "PROMETHEUS_MULTIPROC_DIR": str(self.metrics),
                 "TRIMTAB_CONTROL_PLANE": control_plane,
             },
         )
