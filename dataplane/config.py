@@ -149,6 +149,7 @@ class DataplaneConfig(BaseSettings):
         max_body_bytes: largest body of a request whose class or tenant comes in a header.
         held_back: requests of a class that the breaker does not admit ``wait`` in the
             queue, or the middleware is to ``refuse`` them with 503.
+        allow_unsupported_vllm: start in a version of vLLM that the plugin is not tested with.
     """
 
     model_config = SettingsConfigDict(
@@ -169,6 +170,7 @@ class DataplaneConfig(BaseSettings):
     state_dir: str | None = None
     max_body_bytes: int = Field(default=32 * 2**20, ge=1)
     held_back: Literal["wait", "refuse"] = "wait"
+    allow_unsupported_vllm: bool = False
 
     @field_validator("held_back")
     @classmethod

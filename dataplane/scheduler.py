@@ -17,6 +17,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
 from dataplane.clock import Clock
+from dataplane.compat import require_supported
 from dataplane.config import DataplaneConfig, load_config
 from dataplane.displacement import Displacement
 from dataplane.engine_view import EngineView
@@ -46,15 +47,17 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
     """AsyncScheduler with class queues ordered by the weights of a control plane.
 
     Raises:
-        ConfigError: the environment holds a value that cannot be used, or vLLM was told to
-            order requests by its own priorities.
+        ConfigError: the environment holds a value that cannot be used, vLLM is of a version
+            that the plugin is not tested with, or it was told to order requests by its own
+            priorities.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        config = load_config()
+        require_supported(vllm.__version__, allow_unsupported=config.allow_unsupported_vllm)
         super().__init__(*args, **kwargs)
         if self.policy is not SchedulingPolicy.FCFS:
             raise ConfigError("start vLLM without --scheduling-policy: Trimtab orders requests")
-        config = load_config()
         self._clock = Clock()
         self._barrier = FaultBarrier()
         self._in_force = TableInForce()

@@ -37,6 +37,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "TRIMTAB_RESERVE__FACTOR_P0": "2.5",
         "TRIMTAB_BREAKER__QUIET_S": "7.5",
         "PROMETHEUS_MULTIPROC_DIR": "/run/metrics",
+        "TRIMTAB_ALLOW_UNSUPPORTED_VLLM": "true",
     }.items():
         monkeypatch.setenv(name, value)
     config = load_config()
@@ -48,6 +49,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.reserve == ReserveSettings(factor_p0=2.5)
     assert config.breaker == BreakerSettings(quiet_s=7.5)
     assert config.prometheus_multiproc_dir == "/run/metrics"
+    assert config.allow_unsupported_vllm
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,7 @@ def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TRIMTAB_RESERVE__FACTOR_P2", "0.9"),
         ("TRIMTAB_HELD_BACK", "shrug"),
         ("TRIMTAB_BREAKER__COOLDOWN_S", "5"),
+        ("TRIMTAB_ALLOW_UNSUPPORTED_VLLM", "perhaps"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_variable_and_the_value(
