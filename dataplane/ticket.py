@@ -17,6 +17,7 @@ class Ticket:
         generated_tokens: tokens that reached the client.
         admission: position among the running requests in order of admission.
         running: whether it is running now.
+        charged_tokens: work that its class was charged for it under ``wfq``; 0: nothing.
     """
 
     request_id: str
@@ -31,3 +32,4 @@ class Ticket:
     generated_tokens: int = 0
     admission: int = 0
     running: bool = False
+    charged_tokens: float = 0.0
