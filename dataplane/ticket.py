@@ -20,6 +20,7 @@ class Ticket:
         preemptions: how often it was sent back to the queue.
         displaced: how often of these for a request of more weight.
         running: whether it is running now.
+        charged_tokens: work that its class was charged for it under ``wfq``; 0: nothing.
     """
 
     request_id: str
@@ -37,3 +38,4 @@ class Ticket:
     preemptions: int = 0
     displaced: int = 0
     running: bool = False
+    charged_tokens: float = 0.0
