@@ -6,7 +6,7 @@ Open loop: a request is sent when the plan says so, however many are still out.
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,13 +60,15 @@ async def replay(
     url: str,
     model: str,
     seed: int | Sequence[int],
+    priorities: Mapping[str, int] | None = None,
     on_answer: Callable[[Answer], None] = lambda _answer: None,
 ) -> Replay:
     """Send ``plan`` and wait for every answer.
 
     The prompts' tokens come from ``seed``. An engine with prefix caching answers
     prompts that it has seen without work: give each replay of a plan a seed of its
-    own, or the later one is no comparison. Cancelling this closes all connections,
+    own, or the later one is no comparison. ``priorities`` by class are for vLLM's own
+    ``priority`` policy; other engines refuse them. Cancelling this closes all connections,
     which makes the engine abort the requests.
     """
     rng = np.random.default_rng(seed)
@@ -80,6 +82,8 @@ async def replay(
 
         async def send(arrival: Arrival, prompt: list[int]) -> Answer:
             body = _body(model, arrival, prompt)
+            if priorities is not None:
+                body["priority"] = priorities[arrival.task_class]
             answer = await _send_when_due(http, body, arrival, start_s + arrival.at_s)
             on_answer(answer)
             return answer

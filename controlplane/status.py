@@ -1,6 +1,7 @@
 """What the control plane and its engines say of themselves: plain records."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from controlplane.snapshot import Discipline, Mode
 
@@ -16,8 +17,39 @@ class QueueDepth:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimeSums:
+    """Sufficient statistics of an engine's step-time model, since it started.
+
+    Attributes:
+        elapsed_s: sum of the steps' times T.
+        gram: sum of ``x x' / T^2`` with x = (1, prefill tokens, decoding sequences, KV
+            tokens): the upper triangle by rows, 10 numbers.
+        moment: sum of ``x / T``, 4 numbers.
+    """
+
+    steps: int
+    elapsed_s: float
+    gram: tuple[float, ...]
+    moment: tuple[float, ...]
+
+
+class BreakerState(StrEnum):
+    """State of the breaker inside an engine."""
+
+    CLOSED = "closed"
+    DEGRADED = "degraded"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What an engine sees of itself."""
+    """What an engine sees of itself. step_time is None until it measured a step.
+
+    Attributes:
+        preemptions: since the engine started.
+        recomputed_tokens: since the engine started.
+    """
 
     applied_version: int
     applied_epoch: int
@@ -25,6 +57,10 @@ class Report:
     kv_usage_ratio: float
     snapshot_age_s: float | None = None
     queues: tuple[QueueDepth, ...] = ()
+    step_time: StepTimeSums | None = None
+    breaker: BreakerState = BreakerState.CLOSED
+    preemptions: int = 0
+    recomputed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,13 @@ _TIERS = {
     Tier.P1: weights_pb2.TIER_P1,
     Tier.P2: weights_pb2.TIER_P2,
 }
+_BREAKER = {
+    status.BreakerState.CLOSED: weights_pb2.BREAKER_CLOSED,
+    status.BreakerState.DEGRADED: weights_pb2.BREAKER_DEGRADED,
+    status.BreakerState.OPEN: weights_pb2.BREAKER_OPEN,
+    status.BreakerState.HALF_OPEN: weights_pb2.BREAKER_HALF_OPEN,
+}
+_BREAKER_BACK = {wire: state for state, wire in _BREAKER.items()}
 _MODES_BACK = {wire: mode for mode, wire in _MODES.items()}
 _DISCIPLINES_BACK = {wire: discipline for discipline, wire in _DISCIPLINES.items()}
 _LATE_BACK = {wire: late for late, wire in _LATE.items()}
@@ -179,6 +186,10 @@ def report_from_wire(message: weights_pb2.Report) -> status.Report:
             status.QueueDepth(depth.task_class, depth.waiting, depth.running, depth.oldest_wait_s)
             for depth in message.queues
         ),
+        step_time=_step_time_from_wire(message.step_time),
+        breaker=_BREAKER_BACK.get(message.breaker, status.BreakerState.CLOSED),
+        preemptions=message.preemptions,
+        recomputed_tokens=message.recomputed_tokens,
     )
 
 
@@ -263,7 +274,26 @@ def _report_to_wire(report: status.Report | None) -> weights_pb2.Report | None:
             )
             for depth in report.queues
         ],
+        step_time=_step_time_to_wire(report.step_time),
+        breaker=_BREAKER[report.breaker],
+        preemptions=report.preemptions,
+        recomputed_tokens=report.recomputed_tokens,
     )
+
+
+def _step_time_to_wire(sums: status.StepTimeSums | None) -> weights_pb2.StepTimeStats | None:
+    if sums is None:
+        return None
+    return weights_pb2.StepTimeStats(
+        steps=sums.steps, elapsed_s=sums.elapsed_s, gram=sums.gram, moment=sums.moment
+    )
+
+
+def _step_time_from_wire(sums: weights_pb2.StepTimeStats) -> status.StepTimeSums | None:
+    """None for absent sums, and for some of another shape: what they mean is unknown."""
+    if (len(sums.gram), len(sums.moment)) != (10, 4):
+        return None
+    return status.StepTimeSums(sums.steps, sums.elapsed_s, tuple(sums.gram), tuple(sums.moment))
 
 
 def _engine_from_wire(message: admin_pb2.EngineStatus) -> status.EngineStatus:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Gauge
 
 from dataplane.clock import Clock
+from dataplane.engine_series import EngineSeries
 from dataplane.faults import FaultBarrier
 from dataplane.meter import Meter, Tally
+from dataplane.notices import RefusalNotices
 from dataplane.series import ClassSeries, Families, GrowingCount
 from dataplane.state import EngineState
 from dataplane.subscriber.in_force import TableInForce
@@ -21,6 +23,7 @@ class Exporter:
     Args:
         state: gives the engine's latest state.
         barrier: ends and counts faults of the plugin.
+        notices: to the API servers; None: nothing is refused there.
         registry: where the metrics register. The files of the multi-process mode do not
             depend on it, so by default each exporter has its own.
     """
@@ -34,6 +37,7 @@ class Exporter:
         barrier: FaultBarrier,
         clock: Clock,
         interval_s: float,
+        notices: RefusalNotices | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._meter = meter
@@ -42,7 +46,10 @@ class Exporter:
         self._barrier = barrier
         self._clock = clock
         self._interval_s = interval_s
-        self._families = Families(registry or CollectorRegistry())
+        self._notices = notices
+        registry = registry or CollectorRegistry()
+        self._families = Families(registry)
+        self._engine = EngineSeries(registry)
         self._classes: dict[str, ClassSeries] = {}
         self._snapshot_age_s: Gauge | None = None
         self._applied = GrowingCount(self._families.snapshots.labels("applied"))
@@ -68,17 +75,32 @@ class Exporter:
             series = self._series(task_class)
             series.write_counts(self._meter.tallies.get(task_class, _NOTHING_YET))
             series.write_weight(table.policy(task_class).weight)
-        for class_state in self._state().classes:
+        state = self._state()
+        for class_state in state.classes:
             self._series(class_state.task_class).write_state(class_state, now_s)
+        self._engine.write(state)
         self._write_snapshot(now_s)
         self._faults.write(self._barrier.faults)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_s):
+            now_s = self._clock.monotonic_s()
             with self._barrier:
-                self.flush(self._clock.monotonic_s())
+                self.flush(now_s)
+            with self._barrier:
+                self._post_notice(now_s)
         with self._barrier:
             self.flush(self._clock.monotonic_s())
+        with self._barrier:
+            self._withdraw_notice()
+
+    def _post_notice(self, now_s: float) -> None:
+        if self._notices is not None:
+            self._notices.write(now_s)
+
+    def _withdraw_notice(self) -> None:
+        if self._notices is not None:
+            self._notices.withdraw()
 
     def _write_snapshot(self, now_s: float) -> None:
         table = self._in_force.at(now_s)

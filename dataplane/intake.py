@@ -5,17 +5,11 @@ from typing import Any, Protocol
 
 from dataplane.clock import Clock
 from dataplane.faults import FaultBarrier
-from dataplane.labels import DEFAULT_CLASS, ClassLabels
+from dataplane.labels import CLAIM, DEFAULT_CLASS, TENANT, ClassLabels
 from dataplane.meter import Meter
 from dataplane.rules import RequestTraits
 from dataplane.ticket import Ticket
 from dataplane.weights import WeightTable
-
-CLAIM = "task_class"
-"""Key in ``vllm_xargs`` under which a client names its class."""
-
-TENANT = "tenant"
-"""Likewise, on whose behalf it asks."""
 
 LONGEST_TRANSIT_S = 60.0
 """What a request may have waited before it reached the scheduler; more is a stepped clock."""

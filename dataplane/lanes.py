@@ -6,127 +6,193 @@ late once per change of the objective, so keeping the lanes costs O(1) amortised
 needs no search, and the number of requests past their objective is a length, not a count.
 """
 
+import math
 from collections import OrderedDict
-from collections.abc import Iterable
 from operator import attrgetter
 
-from dataplane.ordering import Ordering, is_late
+from dataplane.ordering import IN_TIME, LATE, ORDERINGS, OVERDUE, Account, is_late, overdue
 from dataplane.ticket import Ticket
-from dataplane.weights import ClassPolicy, LatePolicy
+from dataplane.weights import ClassPolicy, Discipline, LatePolicy, WeightTable
 
 # An OrderedDict and not a dict: finding the first key of a dict slows down with each
 # deletion in front of it, and deleting in front is all a queue does.
 Lane = OrderedDict[str, Ticket]
 
-Contender = tuple[int, float, int, Ticket]
-"""A standing and whose it is."""
+Standing = tuple[int, float, int, Ticket]
+"""Minus the rank, minus the index, the place, which is unique, and whose it is.
+
+The smallest goes next, as in a heap.
+"""
 
 _BY_PLACE = attrgetter("place")
+_ALWAYS = -math.inf
+_NEVER = math.inf
 
 
 class ClassLanes:
     """One class's queue. Invariant: within a lane, places grow.
 
+    What the class's head claims is kept until it may change: until a request enters or
+    leaves, another table comes into force, or a certain time passes.
+
     Attributes:
-        heads: what may go next: the first request, or under ``demote`` the first of those
-            that are not late and the first of those that are; empty when nothing waits.
-        contender: the class's best head, if ``contend`` was called since the heads changed.
+        account: what the plugin learned of the class; it outlives the requests.
+        policy: the class's, of the table that was last looked at.
     """
 
-    __slots__ = ("_in_time", "_late", "_now_s", "_policy", "_preempted", "contender", "heads")
+    __slots__ = (
+        "_due_s",
+        "_in_time",
+        "_late",
+        "_late_rank",
+        "_leader",
+        "_max_wait_s",
+        "_now_s",
+        "_ordering",
+        "_preempted",
+        "_table",
+        "account",
+        "policy",
+        "task_class",
+    )
 
-    def __init__(self, policy: ClassPolicy, now_s: float) -> None:
-        self._policy = policy
-        self._now_s = now_s
+    def __init__(self, task_class: str) -> None:
+        self.task_class = task_class
+        self.account = Account()
         self._preempted: Lane = OrderedDict()
         self._in_time: Lane = OrderedDict()
         self._late: Lane = OrderedDict()
-        self.heads: tuple[Ticket, ...] = ()
-        self.contender: Contender | None = None
+        self._now_s = self._due_s = _ALWAYS
+        self._table = WeightTable.initial()
+        self.policy: ClassPolicy = self._table.policy(task_class)
+        self._adopt(self._table)
 
-    @property
-    def past_slo(self) -> int:
-        """How many have waited longer than their TTFT objective."""
-        return len(self._late)
-
-    def oldest_arrival_s(self) -> float | None:
-        """Arrival of the request that has waited longest, looking at the fronts only."""
-        lanes = (self._preempted, self._in_time, self._late)
-        return min((_first(lane).arrived_s for lane in lanes if lane), default=None)
+    def __bool__(self) -> bool:
+        return bool(self._in_time or self._late or self._preempted)
 
     def append(self, ticket: Ticket) -> None:
         """Add at the end. Its place is larger than all others'."""
         self._in_time[ticket.request_id] = ticket
         if len(self._in_time) == 1:
-            self._find_heads()
+            self._due_s = _ALWAYS
 
     def prepend(self, ticket: Ticket) -> None:
-        """Put at the front of the lane it belongs to. Its place is the smallest there."""
+        """Put into the lane it belongs to, near the front: in O(those with smaller places)."""
         if ticket.dispatched_s is not None:
             lane = self._preempted
-        elif is_late(ticket, self._policy, self._now_s):
+        elif is_late(ticket, self.policy, self._now_s):
             lane = self._late
         else:
             lane = self._in_time
-        lane[ticket.request_id] = ticket
-        lane.move_to_end(ticket.request_id, last=False)
-        self._find_heads()
+        _insert_near_front(lane, ticket)
+        self._due_s = _ALWAYS
 
     def remove(self, request_id: str) -> None:
         """Take one out, wherever it stands."""
         for lane in (self._in_time, self._late, self._preempted):
             if lane.pop(request_id, None) is not None:
                 break
-        self._find_heads()
+        self._due_s = _ALWAYS
 
-    def settle(self, policy: ClassPolicy, now_s: float) -> None:
-        """Bring the lanes up to date with the class's policy and the time."""
-        if policy.slo.ttft_s != self._policy.slo.ttft_s:
-            arrivals = (*self._late.values(), *self._in_time.values())
-            self._in_time, self._late = _by_place(arrivals), OrderedDict()
-        self._policy, self._now_s = policy, now_s
-        while self._in_time and is_late(_first(self._in_time), policy, now_s):
-            _, ticket = self._in_time.popitem(last=False)
-            self._append_late(ticket)
-        self._find_heads()
+    def unsettle(self) -> None:
+        """The account changed: what the head claims has to be seen anew."""
+        self._due_s = _ALWAYS
 
-    def contend(self, ordering: Ordering) -> Contender:
-        """The best head with its standing, as of the last ``settle``; heads must exist."""
-        heads = self.heads
-        best = (*ordering(heads[0], self._policy, self._now_s), heads[0])
-        for head in heads[1:]:
-            best = max(best, (*ordering(head, self._policy, self._now_s), head))
-        self.contender = best
-        return best
+    def first(self) -> Ticket:
+        """The smallest place; something must wait."""
+        return min(self._fronts(), key=_BY_PLACE)
 
-    def _append_late(self, ticket: Ticket) -> None:
-        late = self._late
-        in_order = not late or _last(late).place < ticket.place
-        late[ticket.request_id] = ticket
-        # Places follow arrival but for milliseconds, as requests travel at different speeds.
-        if not in_order:
-            self._late = _by_place(late.values())
+    def oldest_arrival_s(self) -> float | None:
+        """Arrival of the request that has waited longest, looking at the fronts only."""
+        return min((front.arrived_s for front in self._fronts()), default=None)
 
-    def _find_heads(self) -> None:
-        self.contender = None
-        not_late = self._preempted or self._in_time
-        if not self._late:
-            self.heads = (_first(not_late),) if not_late else ()
-        elif not not_late:
-            self.heads = (_first(self._late),)
-        else:
-            both = _first(not_late), _first(self._late)
-            demotes = self._policy.late is LatePolicy.DEMOTE
-            self.heads = both if demotes else (min(both, key=_BY_PLACE),)
+    def past_slo(self, table: WeightTable, now_s: float) -> int:
+        """How many have waited longer than their TTFT objective."""
+        if table is not self._table:
+            self._adopt(table)
+        self._turn_late(now_s)
+        return len(self._late)
+
+    def standing(self, table: WeightTable, now_s: float) -> Standing:
+        """The class's best head and how it stands at this time; something must wait."""
+        if now_s > self._due_s or table is not self._table:
+            self._settle(table, now_s)
+        minus_rank, base, slope, since_s, place, head = self._leader
+        return minus_rank, -base - slope * (now_s - since_s), place, head
+
+    def _settle(self, table: WeightTable, now_s: float) -> None:
+        """Find the head by rank, then by place, what it claims, and until when."""
+        if table is not self._table:
+            self._adopt(table)
+        due_s = self._turn_late(now_s)
+        on_time, max_wait_s = self._preempted or self._in_time, self._max_wait_s
+        heads: list[tuple[int, int, Ticket]] = []
+        for lane, usual_rank in ((on_time, IN_TIME), (self._late, self._late_rank)):
+            if lane:
+                head = _first(lane)
+                overdue_s = head.arrived_s + max_wait_s
+                is_overdue = now_s > overdue_s
+                heads.append((-OVERDUE if is_overdue else -usual_rank, head.place, head))
+                if not is_overdue and overdue_s < due_s:
+                    due_s = overdue_s
+        minus_rank, place, head = min(heads)
+        ordering = overdue if minus_rank == -OVERDUE else self._ordering
+        base, slope = ordering(head, self.policy, self.account)
+        self._leader = minus_rank, base, slope, head.arrived_s, place, head
+        self._due_s = due_s
+
+    def _adopt(self, table: WeightTable) -> None:
+        policy = table.policy(self.task_class)
+        # Stock's order knows neither objectives nor bounds.
+        stock = table.discipline is Discipline.FCFS
+        demotes = policy.late is LatePolicy.DEMOTE and not stock
+        self._late_rank = LATE if demotes else IN_TIME
+        self._max_wait_s = _NEVER if stock or policy.max_wait_s is None else policy.max_wait_s
+        self._ordering = ORDERINGS[table.discipline]
+        if self._late and policy.slo.ttft_s != self.policy.slo.ttft_s:
+            arrivals = sorted((*self._late.values(), *self._in_time.values()), key=_BY_PLACE)
+            self._in_time = OrderedDict((each.request_id, each) for each in arrivals)
+            self._late = OrderedDict()
+        self._table, self.policy, self._due_s = table, policy, _ALWAYS
+
+    def _turn_late(self, now_s: float) -> float:
+        """Move those that turned late to their lane; when will the next one?"""
+        self._now_s, in_time = now_s, self._in_time
+        ttft_s = self.policy.slo.ttft_s
+        while in_time:
+            ticket = _first(in_time)
+            if ticket.dispatched_s is not None:
+                break
+            late_s = ticket.arrived_s + ttft_s
+            if now_s <= late_s:
+                return late_s
+            del in_time[ticket.request_id]
+            _insert_near_end(self._late, ticket)
+        return _NEVER
+
+    def _fronts(self) -> list[Ticket]:
+        return [_first(lane) for lane in (self._preempted, self._in_time, self._late) if lane]
 
 
 def _first(lane: Lane) -> Ticket:
     return next(iter(lane.values()))
 
 
-def _last(lane: Lane) -> Ticket:
-    return next(reversed(lane.values()))
+def _insert_near_front(lane: Lane, ticket: Ticket) -> None:
+    """Insert by place. What comes back to a queue was at its front, or close behind it."""
+    before = []
+    while lane and (first := _first(lane)).place < ticket.place:
+        del lane[first.request_id]
+        before.append(first)
+    for each in (ticket, *reversed(before)):
+        lane[each.request_id] = each
+        lane.move_to_end(each.request_id, last=False)
 
 
-def _by_place(tickets: Iterable[Ticket]) -> Lane:
-    return OrderedDict((ticket.request_id, ticket) for ticket in sorted(tickets, key=_BY_PLACE))
+def _insert_near_end(lane: Lane, ticket: Ticket) -> None:
+    """Insert by place. Places follow arrival but for milliseconds, by which stamps differ."""
+    after = []
+    while lane and next(reversed(lane.values())).place > ticket.place:
+        after.append(lane.popitem()[1])
+    for each in (ticket, *reversed(after)):
+        lane[each.request_id] = each

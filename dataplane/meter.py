@@ -6,6 +6,7 @@ popleft are atomic. So neither side waits for the other.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -38,13 +39,20 @@ class Tally:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     preempted: int = 0
+    recomputed_tokens: int = 0
     finished: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     live: int = 0
     running: int = 0
+    waiting_prompt_tokens: int = 0
     queue_time_s: deque[float] = field(default_factory=_pending)
     ttft_s: deque[float] = field(default_factory=_pending)
     tpot_s: deque[float] = field(default_factory=_pending)
     e2e_s: deque[float] = field(default_factory=_pending)
+
+    def waiting_chunk_tokens(self, chunk_tokens: int) -> int:
+        """What the waiting prompts could take of one step, each at most one chunk."""
+        waiting = self.live - self.running
+        return max(0, min(self.waiting_prompt_tokens, waiting * chunk_tokens))
 
 
 class Meter:
@@ -53,11 +61,13 @@ class Meter:
     Attributes:
         tallies: by class; classes are only ever added.
         live: requests that have arrived and not ended, over all classes.
+        waiting_prompt_tokens: of all requests that wait.
     """
 
     def __init__(self) -> None:
         self.tallies: dict[str, Tally] = {}
         self.live = 0
+        self.waiting_prompt_tokens = 0
         self._admissions = 0
 
     def tally(self, task_class: str) -> Tally:
@@ -74,36 +84,49 @@ class Meter:
         tally.prompt_tokens += ticket.prompt_tokens
         tally.live += 1
         self.live += 1
+        self._waits(tally, ticket.prompt_tokens)
 
     def dispatched(self, ticket: Ticket, now_s: float) -> None:
         """A request got onto the engine, for the first time or again."""
         tally = self.tally(ticket.task_class)
         self._admissions += 1
         ticket.admission = self._admissions
-        ticket.running = True
-        tally.running += 1
+        ticket.admitted_s = now_s
+        if not ticket.running:
+            ticket.running = True
+            tally.running += 1
+            self._waits(tally, -ticket.prompt_tokens)
         if ticket.dispatched_s is None:
             ticket.dispatched_s = now_s
             tally.queue_time_s.append(now_s - ticket.arrived_s)
 
-    def preempted(self, ticket: Ticket) -> None:
-        """A running request went back to the queue."""
+    def preempted(self, ticket: Ticket, computed_tokens: int) -> None:
+        """A running request went back to the queue and lost what was computed for it."""
         tally = self.tally(ticket.task_class)
         tally.preempted += 1
+        tally.recomputed_tokens += computed_tokens
+        ticket.preemptions += 1
         self._stops_running(ticket, tally)
+        self._waits(tally, ticket.prompt_tokens)
 
-    def produced(self, ticket: Ticket, tokens: int, now_s: float) -> None:
-        """A step that ended at ``now_s`` gave this many tokens to the request."""
-        tally = self.tally(ticket.task_class)
-        ticket.generated_tokens += tokens
-        tally.generated_tokens += tokens
-        if tokens and ticket.first_token_s is None:
+    def first_token(self, ticket: Ticket, now_s: float) -> None:
+        """The step that ended at ``now_s`` gave the request's first token."""
+        if ticket.first_token_s is None:
             ticket.first_token_s = now_s
-            tally.ttft_s.append(now_s - ticket.arrived_s)
+            self.tally(ticket.task_class).ttft_s.append(now_s - ticket.arrived_s)
+
+    def generated(self, ticket: Ticket, total_tokens: int) -> None:
+        """The request has this many output tokens by now."""
+        if total_tokens > ticket.generated_tokens:
+            tally = self.tally(ticket.task_class)
+            tally.generated_tokens += total_tokens - ticket.generated_tokens
+            ticket.generated_tokens = total_tokens
 
     def finished(self, ticket: Ticket, outcome: Outcome, now_s: float) -> None:
         """A request ended."""
         tally = self.tally(ticket.task_class)
+        if not ticket.running:
+            self._waits(tally, -ticket.prompt_tokens)
         self._stops_running(ticket, tally)
         tally.live -= 1
         self.live -= 1
@@ -113,6 +136,14 @@ class Meter:
             tpot_s = mean_tpot_s(ticket, now_s)
             if tpot_s is not None:
                 tally.tpot_s.append(tpot_s)
+
+    def running_classes(self) -> Iterator[str]:
+        """The classes of which something runs."""
+        return (name for name, tally in self.tallies.items() if tally.running)
+
+    def _waits(self, tally: Tally, prompt_tokens: int) -> None:
+        tally.waiting_prompt_tokens += prompt_tokens
+        self.waiting_prompt_tokens += prompt_tokens
 
     @staticmethod
     def _stops_running(ticket: Ticket, tally: Tally) -> None:

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from vllm.v1.core.sched.request_queue import RequestQueue
 from vllm.v1.request import Request
 
+from dataplane.contest import Contest, Gate
 from dataplane.faults import FaultBarrier
-from dataplane.lanes import ClassLanes
-from dataplane.ordering import ORDERINGS, Ordering, fcfs
 from dataplane.ticket import Ticket
-from dataplane.weights import WeightTable
+from dataplane.weights import ClassPolicy, WeightTable
 
 
 class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no type information
@@ -19,53 +18,78 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
     that the scheduler took out and skipped comes back to the place it had. Sorted by place
     the queue is exactly vLLM's FCFS queue, whatever disciplines were in force meanwhile.
 
-    Between ``begin_step`` and ``end_step`` table and time stand still, so ``peek_request``
-    and ``pop_request`` name the same request even if a new snapshot lands in between.
-    Outside of a step, and when a discipline fails, the order is first come, first served.
+    Between ``begin_step`` and ``end_step`` table and time stand still, and a choice stands
+    until a request enters or leaves: ``bool()``, ``peek_request`` and ``pop_request`` speak
+    of the same request even if a new snapshot lands in between. Outside of a step, and when
+    a discipline fails, the order is first come, first served.
 
     Args:
         ticket_of: gives the plugin's record of a request; must not raise.
-        barrier: ends faults of the disciplines.
+        barrier: ends faults of the disciplines and of the gate.
     """
 
     def __init__(self, ticket_of: Callable[[Request], Ticket], barrier: FaultBarrier) -> None:
         self._ticket_of = ticket_of
-        self._barrier = barrier
+        self._contest = Contest(barrier)
         self._waiting: dict[str, tuple[Request, Ticket]] = {}
-        self._lanes: dict[str, ClassLanes] = {}
         self._first_place = 0
         self._next_place = 1
-        self._table = WeightTable.initial()
-        self._now_s = 0.0
-        self._ordering: Ordering = fcfs
+        self._pinned: list[str] = []
         self._chosen: Ticket | None = None
 
-    def begin_step(self, table: WeightTable, now_s: float) -> None:
-        """Fix what orders the requests until ``end_step``."""
-        self._table, self._now_s = table, now_s
-        for task_class, lanes in self._lanes.items():
-            lanes.settle(table.policy(task_class), now_s)
-        self._ordering, self._chosen = ORDERINGS[table.discipline], None
+    def begin_step(self, table: WeightTable, now_s: float, gate: Gate | None = None) -> None:
+        """Fix what orders the requests until ``end_step``.
+
+        Args:
+            table: the weights in force.
+            now_s: the time of every decision of the step.
+            gate: asked about a head when it is about to go next, and again about the next
+                one: whether it may be admitted now. A head that may not closes its class
+                until the step ends; the others go on. A gate that raises is open.
+        """
+        self._contest.begin_step(table, now_s, gate)
+        self._pinned.clear()
+        self._chosen = None
 
     def end_step(self) -> None:
         """Fall back to first come, first served until the next step begins."""
-        self._ordering, self._chosen = fcfs, None
-        for lanes in self._lanes.values():
-            lanes.contender = None
+        self._contest.end_step()
+        self._pinned.clear()
+        self._chosen = None
+
+    def pin(self, request_id: str) -> None:
+        """In this step this waiting request goes next, whatever discipline and gate say.
+
+        Pinned requests go in the order of their pins. A pin ends when the request leaves
+        the queue, even if only to be skipped, and with the step.
+        """
+        self._pinned.append(request_id)
+        self._chosen = None
+
+    def ended(self, ticket: Ticket) -> None:
+        """A live request came to its end, however; its ticket says what was generated."""
+        self._contest.ended(ticket)
+        self._chosen = None
+
+    def heads(self) -> Iterator[tuple[Ticket, ClassPolicy]]:
+        """In a step: the first of each class that the gate has not closed, in any order."""
+        return iter(self._contest.heads())
 
     def add_request(self, request: Request) -> None:
         """Queue an arrival at the end of its class."""
         ticket = self._ticket_of(request)
         ticket.place = self._next_place
         self._next_place += 1
-        self._enter(request, ticket).append(ticket)
+        self._contest.append(ticket)
+        self._enter(request, ticket)
 
     def prepend_request(self, request: Request) -> None:
         """Queue a preempted request first: it has started, so it goes before its class."""
         ticket = self._ticket_of(request)
         ticket.place = self._first_place
         self._first_place -= 1
-        self._enter(request, ticket).prepend(ticket)
+        self._contest.prepend(ticket)
+        self._enter(request, ticket)
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
         """Return requests that the scheduler took out in this step and skipped.
@@ -75,23 +99,32 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         """
         for request in requests:
             ticket = self._ticket_of(request)
-            self._enter(request, ticket).prepend(ticket)
+            self._contest.prepend(ticket)
+            self._enter(request, ticket)
 
     def peek_request(self) -> Request:
         """The request that goes next.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: nothing waits, or in a step nothing that may be admitted.
         """
-        return self._waiting[self._next().request_id][0]
+        ticket = self._chosen or self._next()
+        return self._waiting[ticket.request_id][0]
 
     def pop_request(self) -> Request:
         """Take out the request that goes next.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: nothing waits, or in a step nothing that may be admitted.
         """
-        return self._leave(self._next().request_id)
+        ticket = self._chosen or self._next()
+        self._chosen = None
+        # What is pinned and waits goes before all else: a pin that is left is this one's.
+        pinned = bool(self._pinned)
+        if pinned:
+            del self._pinned[0]
+        self._contest.dispatch(ticket, in_turn=not pinned)
+        return self._waiting.pop(ticket.request_id)[0]
 
     def remove_request(self, request: Request) -> None:
         """Take out this request.
@@ -101,28 +134,31 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         """
         if request not in self:
             raise ValueError(f"request {request.request_id} does not wait")
-        self._leave(request.request_id)
+        self._remove(request.request_id)
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
         """Take out those of the requests that wait here, in time linear in their number."""
         for request in requests:
             if request in self:
-                self._leave(request.request_id)
+                self._remove(request.request_id)
 
     def past_slo(self, task_class: str) -> int:
         """How many of a class have waited longer than its TTFT objective."""
-        lanes = self._lanes.get(task_class)
-        return lanes.past_slo if lanes else 0
+        return self._contest.past_slo(task_class)
 
     def oldest_arrival_s(self, task_class: str) -> float | None:
         """When the oldest waiting request of a class arrived; None: none waits."""
-        lanes = self._lanes.get(task_class)
-        return lanes.oldest_arrival_s() if lanes else None
+        return self._contest.oldest_arrival_s(task_class)
 
     def __contains__(self, request: object) -> bool:
         return isinstance(request, Request) and request.request_id in self._waiting
 
     def __bool__(self) -> bool:
+        """In a step, whether something waits that may be admitted; else, whether anything does."""
+        if self._chosen is not None:
+            return True
+        if self._contest.in_step:
+            return self._choose() is not None
         return bool(self._waiting)
 
     def __len__(self) -> int:
@@ -133,39 +169,29 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         by_place = sorted(self._waiting.values(), key=lambda waiting: waiting[1].place)
         return (request for request, _ in by_place)
 
-    def _enter(self, request: Request, ticket: Ticket) -> ClassLanes:
-        self._chosen = None
+    def _enter(self, request: Request, ticket: Ticket) -> None:
         self._waiting[ticket.request_id] = request, ticket
-        lanes = self._lanes.get(ticket.task_class)
-        if lanes is None:
-            lanes = ClassLanes(self._table.policy(ticket.task_class), self._now_s)
-            self._lanes[ticket.task_class] = lanes
-        return lanes
-
-    def _leave(self, request_id: str) -> Request:
         self._chosen = None
-        request, ticket = self._waiting.pop(request_id)
-        lanes = self._lanes[ticket.task_class]
-        lanes.remove(request_id)
-        if not lanes.heads:
-            del self._lanes[ticket.task_class]
-        return request
+
+    def _remove(self, request_id: str) -> None:
+        self._chosen = None
+        self._contest.leave(self._waiting.pop(request_id)[1])
 
     def _next(self) -> Ticket:
-        if self._chosen is None:
-            with self._barrier:
-                self._chosen = self._best()
-            if self._chosen is None:
-                self._chosen = self._first()
+        ticket = self._choose()
+        if ticket is None:
+            raise IndexError("nothing waits that may be admitted")
+        return ticket
+
+    def _choose(self) -> Ticket | None:
+        self._chosen = (self._pinned and self._first_pinned()) or self._contest.leader()
         return self._chosen
 
-    def _best(self) -> Ticket | None:
-        ordering = self._ordering
-        contenders = [lanes.contender or lanes.contend(ordering) for lanes in self._lanes.values()]
-        return max(contenders)[-1] if contenders else None
-
-    def _first(self) -> Ticket:
-        heads = [head for lanes in self._lanes.values() for head in lanes.heads]
-        if not heads:
-            raise IndexError("nothing waits")
-        return min(heads, key=lambda head: head.place)
+    def _first_pinned(self) -> Ticket | None:
+        """The first pinned request that still waits."""
+        while self._pinned:
+            waiting = self._waiting.get(self._pinned[0])
+            if waiting is not None:
+                return waiting[1]
+            del self._pinned[0]
+        return None

@@ -47,6 +47,15 @@ class ClassRule:
         )
 
 
+BUILT_IN_RULES = (
+    ClassRule("short", max_prompt_tokens=127),
+    ClassRule("long", min_prompt_tokens=8001),
+    ClassRule("streaming", streaming=True),
+    ClassRule("batch"),
+)
+"""For a snapshot without rules: those whose class it names. Before the first snapshot: all."""
+
+
 def _within(number: int | None, low: int | None, high: int | None) -> bool:
     """An unknown number is above every bound: "as many as fit" is the most there is."""
     if number is None:

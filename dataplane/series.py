@@ -51,6 +51,9 @@ class Families:
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of arrived requests")
         self.generation_tokens = self._counter("generation_tokens", "Tokens generated")
         self.preemptions = self._counter("preemptions", "Times a request was preempted")
+        self.recomputed_tokens = self._counter(
+            "recomputed_tokens", "Computed tokens of preempted requests, to be computed again"
+        )
         self.queue_time_s = self._histogram("queue_time", "Arrival to first dispatch")
         self.ttft_s = self._histogram("ttft", "Arrival to first token, in the engine")
         self.tpot_s = self._histogram(
@@ -118,6 +121,7 @@ class ClassSeries:
         self._prompt_tokens = count(families.prompt_tokens)
         self._generation_tokens = count(families.generation_tokens)
         self._preemptions = count(families.preemptions)
+        self._recomputed_tokens = count(families.recomputed_tokens)
         self._finished = {outcome: count(families.finished, outcome) for outcome in Outcome}
         self._queue_time_s = families.queue_time_s.labels(task_class)
         self._ttft_s = families.ttft_s.labels(task_class)
@@ -135,6 +139,7 @@ class ClassSeries:
         self._prompt_tokens.write(tally.prompt_tokens)
         self._generation_tokens.write(tally.generated_tokens)
         self._preemptions.write(tally.preempted)
+        self._recomputed_tokens.write(tally.recomputed_tokens)
         for outcome, count in self._finished.items():
             count.write(tally.finished[outcome])
         for histogram, pending_s in (

@@ -14,9 +14,13 @@ class Ticket:
         place: position among all waiting requests, smaller is earlier; the queue gives it.
         dispatched_s: when it first got onto the engine; None: not yet.
         first_token_s: end of the step that gave its first token; None: not yet.
-        generated_tokens: tokens that reached the client.
+        generated_tokens: output tokens when last looked at.
         admission: position among the running requests in order of admission.
+        admitted_s: when it last got onto the engine.
+        preemptions: how often it was sent back to the queue.
+        displaced: how often of these for a request of more weight.
         running: whether it is running now.
+        charged_tokens: work that its class was charged for it under ``wfq``; 0: nothing.
     """
 
     request_id: str
@@ -30,4 +34,8 @@ class Ticket:
     first_token_s: float | None = None
     generated_tokens: int = 0
     admission: int = 0
+    admitted_s: float = 0.0
+    preemptions: int = 0
+    displaced: int = 0
     running: bool = False
+    charged_tokens: float = 0.0

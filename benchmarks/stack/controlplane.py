@@ -87,5 +87,6 @@ def _class_settings(kind: TaskClass) -> dict[str, object]:
         "value": kind.value,
         "floor": kind.floor,
         "late": kind.late.value,
+        "tier": kind.tier.value,
         **({} if kind.max_wait_s is None else {"max_wait_s": kind.max_wait_s}),
     }

@@ -2,16 +2,20 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.errors import MissingProgram
 from benchmarks.stack.process import ChildProcess, answers_http, free_port
-from benchmarks.stack.tiny_llama import write_tiny_llama
+from benchmarks.stack.tiny_llama import write_tiny_llama, write_tiny_weights
 
 MODEL_NAME = "tiny-llama"
-_READY_TIMEOUT_S = 240.0
+OLDEST_VLLM = Path(__file__).resolve().parents[2] / ".vllm-0.31"
+"""Where ``make setup`` puts the oldest vLLM that the plugin supports."""
+
+_READY_TIMEOUT_S = 360.0
 
 Scheduler = Literal["trimtab", "stock-fcfs", "stock-priority"]
 
@@ -30,7 +34,8 @@ class EngineSize:
     server does at its own scale. A prompt gets at most
     ``long_prefill_token_threshold`` of a step's tokens while others wait: without
     that, vLLM lets an arrival wait until a long prompt before it is through, in
-    whatever order the queue is.
+    whatever order the queue is. Without ``weights_seed`` the weights are vLLM's
+    dummy ones.
     """
 
     hidden: int = 384
@@ -42,10 +47,11 @@ class EngineSize:
     max_num_batched_tokens: int = 256
     long_prefill_token_threshold: int = 64
     kv_cache_gib: int = 1
+    weights_seed: int | None = None
 
 
 class VllmEngine:
-    """``vllm.entrypoints.openai.api_server`` as a child process.
+    """vLLM's OpenAI server as a child process.
 
     Args:
         folder: of its model, metrics and log.
@@ -53,9 +59,16 @@ class VllmEngine:
         control_plane: ``host:port`` that the plugin follows.
         size: of model and step.
         core: that the worker has to itself; None: any.
+        api_servers: processes that serve HTTP.
+        options: more of vLLM's command-line options.
+        overlay: folder of another vLLM than the installed one, as ``OLDEST_VLLM``.
+
+    Attributes:
+        metrics: where its processes keep their metrics.
 
     Raises:
         ChildFailed: it did not become ready.
+        MissingProgram: there is no such overlay.
     """
 
     def __init__(
@@ -66,24 +79,37 @@ class VllmEngine:
         control_plane: str = "127.0.0.1:9440",
         size: EngineSize | None = None,
         core: int | None = None,
+        api_servers: int = 1,
+        options: Sequence[str] = (),
+        overlay: Path | None = None,
     ) -> None:
+        if overlay is not None and not overlay.is_dir():
+            raise MissingProgram(f"the vLLM of {overlay}")
         size = size or EngineSize()
         model = folder / "model"
-        metrics = folder / "metrics"
-        metrics.mkdir(parents=True, exist_ok=True)
+        self.metrics = folder / "metrics"
+        self.metrics.mkdir(parents=True, exist_ok=True)
         write_tiny_llama(
             model, hidden=size.hidden, layers=size.layers, heads=size.heads, kv_heads=size.kv_heads
         )
+        if size.weights_seed is not None:
+            write_tiny_weights(model, seed=size.weights_seed)
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
         self.child = ChildProcess(
             "vllm",
-            [*_argv(model, size, self.port), *_SCHEDULER_ARGS[scheduler]],
+            [
+                *_program(api_servers),
+                *_argv(model, size, self.port),
+                *_SCHEDULER_ARGS[scheduler],
+                *options,
+            ],
             log=folder / "vllm.log",
             env={
                 **_env(size, core),
-                "PROMETHEUS_MULTIPROC_DIR": str(metrics),
+                **_path(overlay),
+                "PROMETHEUS_MULTIPROC_DIR": str(self.metrics),
                 "TRIMTAB_CONTROL_PLANE": control_plane,
             },
         )
@@ -95,12 +121,18 @@ class VllmEngine:
         )
 
 
+def _program(api_servers: int) -> list[str]:
+    if api_servers == 1:
+        return [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    serve = [sys.executable, "-m", "benchmarks.stack.vllm_serve", "serve"]
+    return [*serve, "--api-server-count", str(api_servers)]
+
+
 def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
     return [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
         "--model", str(model),
         "--served-model-name", MODEL_NAME,
-        "--load-format", "dummy",
+        "--load-format", "dummy" if size.weights_seed is None else "safetensors",
         "--dtype", "bfloat16",
         "--enforce-eager",
         "--host", "127.0.0.1",
@@ -111,6 +143,13 @@ def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
         "--long-prefill-token-threshold", str(size.long_prefill_token_threshold),
         "--disable-uvicorn-access-log",
     ]  # fmt: skip
+
+
+def _path(overlay: Path | None) -> dict[str, str]:
+    if overlay is None:
+        return {}
+    folders = (str(overlay), os.environ.get("PYTHONPATH"))
+    return {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 
 
 def _env(size: EngineSize, core: int | None) -> dict[str, str]:

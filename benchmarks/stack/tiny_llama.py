@@ -1,13 +1,19 @@
-"""A Llama small enough for a CPU, written from nothing: no download, no weights.
+"""A Llama small enough for a CPU, written from nothing: no download.
 
-vLLM fills the weights itself (``--load-format dummy``, a fixed seed). The
-tokenizer knows the 256 bytes and no merges, so one ASCII character is one token
+The tokenizer knows the 256 bytes and no merges, so one ASCII character is one token
 and a prompt's length in tokens is chosen by its length in characters.
+
+vLLM fills the weights itself (``--load-format dummy``, a fixed seed), all of them nearly
+zero: as much work as any, but what the model says hardly depends on what it has read.
+Where that matters, ``write_tiny_weights`` gives it some.
 """
 
 import json
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 END_OF_TEXT = "<|endoftext|>"
@@ -65,6 +71,42 @@ def write_tiny_llama(folder: Path, *, hidden: int, layers: int, heads: int, kv_h
             "chat_template": CHAT_TEMPLATE,
         },
     )
+
+
+def write_tiny_weights(folder: Path, *, seed: int) -> None:
+    """Write random weights for the ``config.json`` in ``folder``.
+
+    Each layer keeps the scale of what passes through, so that a token depends on all that
+    was read before it, and choices between tokens are not close.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    hidden, wide = config["hidden_size"], config["intermediate_size"]
+    kv_width = config["head_dim"] * config["num_key_value_heads"]
+    random = np.random.default_rng(seed)
+
+    def matrix(rows: int, columns: int, scale: float = 1.0) -> NDArray[np.float32]:
+        return random.normal(scale=scale / columns**0.5, size=(rows, columns)).astype(np.float32)
+
+    even = np.ones(hidden, np.float32)
+    weights = {
+        "model.embed_tokens.weight": matrix(config["vocab_size"], hidden, hidden**0.5),
+        "model.norm.weight": even,
+        "lm_head.weight": matrix(config["vocab_size"], hidden, scale=4.0),
+    }
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
+        weights |= {
+            f"{prefix}.input_layernorm.weight": even,
+            f"{prefix}.post_attention_layernorm.weight": even,
+            f"{prefix}.self_attn.q_proj.weight": matrix(hidden, hidden, scale=2.0),
+            f"{prefix}.self_attn.k_proj.weight": matrix(kv_width, hidden, scale=2.0),
+            f"{prefix}.self_attn.v_proj.weight": matrix(kv_width, hidden),
+            f"{prefix}.self_attn.o_proj.weight": matrix(hidden, hidden),
+            f"{prefix}.mlp.gate_proj.weight": matrix(wide, hidden),
+            f"{prefix}.mlp.up_proj.weight": matrix(wide, hidden),
+            f"{prefix}.mlp.down_proj.weight": matrix(hidden, wide),
+        }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _byte_tokenizer() -> Tokenizer:

@@ -4,10 +4,11 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from dataplane.breaker import BreakerState
 from dataplane.errors import SnapshotError
 from dataplane.labels import CLASS_NAME
 from dataplane.rules import ClassRule
-from dataplane.state import EngineState
+from dataplane.state import EngineState, StepTimeSums
 from dataplane.weights import ClassPolicy, Discipline, LatePolicy, Slo, Tier, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
 
@@ -34,6 +35,12 @@ _TIERS = {
     pb.TIER_P0: Tier.P0,
     pb.TIER_P1: Tier.P1,
     pb.TIER_P2: Tier.P2,
+}
+_BREAKER = {
+    BreakerState.CLOSED: pb.BREAKER_CLOSED,
+    BreakerState.DEGRADED: pb.BREAKER_DEGRADED,
+    BreakerState.OPEN: pb.BREAKER_OPEN,
+    BreakerState.HALF_OPEN: pb.BREAKER_HALF_OPEN,
 }
 
 
@@ -128,7 +135,19 @@ def report(state: EngineState, table: WeightTable, now_s: float) -> pb.EngineMes
                 )
                 for queue in state.classes
             ],
+            step_time=_step_time(state.step_time),
+            breaker=_BREAKER[state.breaker],
+            preemptions=state.preemptions,
+            recomputed_tokens=state.recomputed_tokens,
         )
+    )
+
+
+def _step_time(sums: StepTimeSums | None) -> pb.StepTimeStats | None:
+    if sums is None:
+        return None
+    return pb.StepTimeStats(
+        steps=sums.steps, elapsed_s=sums.elapsed_s, gram=sums.gram, moment=sums.moment
     )
 
 

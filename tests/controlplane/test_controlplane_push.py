@@ -11,7 +11,7 @@ from door import Door
 from google.protobuf.message import Message
 
 from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, Snapshot
-from controlplane.status import QueueDepth, Report
+from controlplane.status import QueueDepth, Report, StepTimeSums
 from protos.trimtab.v1 import weights_pb2
 from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceStub
 
@@ -202,12 +202,24 @@ async def test_report_shows_in_the_status(
     depth = weights_pb2.ClassQueueDepth(task_class="vip", waiting=3, running=2, oldest_wait_s=0.5)
     await engine.send(
         report=weights_pb2.Report(
-            applied_version=1, applied_epoch=7, neutral=True, kv_usage_ratio=0.25, queues=[depth]
+            applied_version=1,
+            applied_epoch=7,
+            neutral=True,
+            kv_usage_ratio=0.25,
+            queues=[depth],
+            step_time=weights_pb2.StepTimeStats(
+                steps=7, elapsed_s=0.35, gram=range(10), moment=range(4)
+            ),
         )
     )
     await _until(lambda: bool(door.push.engines) and door.push.engines[0].last_report is not None)
     assert door.push.engines[0].last_report == Report(
-        1, 7, neutral=True, kv_usage_ratio=0.25, queues=(QueueDepth("vip", 3, 2, 0.5),)
+        1,
+        7,
+        neutral=True,
+        kv_usage_ratio=0.25,
+        queues=(QueueDepth("vip", 3, 2, 0.5),),
+        step_time=StepTimeSums(7, 0.35, tuple(map(float, range(10))), (0.0, 1.0, 2.0, 3.0)),
     )
 
 

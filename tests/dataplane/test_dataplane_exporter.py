@@ -73,8 +73,8 @@ class Bench:
         ticket = Ticket("r", task_class, 0.0, prompt_tokens=5)
         self.meter.arrived(ticket)
         self.meter.dispatched(ticket, 0.0)
-        self.meter.produced(ticket, 1, first_token_s)
-        self.meter.produced(ticket, 4, end_s)
+        self.meter.first_token(ticket, first_token_s)
+        self.meter.generated(ticket, 5)
         self.meter.finished(ticket, Outcome.MET, end_s)
 
 

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,8 @@ from dataplane.intake import LONGEST_TRANSIT_S, Intake
 from dataplane.labels import DEFAULT_CLASS, OTHER_CLASS, ClassLabels
 from dataplane.meter import Meter
 from dataplane.weights import WeightTable
+
+NO_CLASSES = replace(WeightTable.initial(), version=1)
 
 
 @dataclass
@@ -42,7 +44,7 @@ def intake(clock: HandClock, meter: Meter, barrier: FaultBarrier) -> Intake:
     return Intake(
         meter=meter,
         labels=ClassLabels(max_names=4),
-        table=lambda _: WeightTable.initial(),
+        table=lambda _: NO_CLASSES,
         barrier=barrier,
         clock=clock,
     )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,13 @@ TABLE = WeightTable(
     policies={name: ClassPolicy(name, 1.0, 1.0, Slo(1.0)) for name in ("vip", "long", "short")},
     rules=(ClassRule("long", min_prompt_tokens=1000), ClassRule("short", max_prompt_tokens=10)),
 )
+
+
+def ruleless(*task_classes: str) -> WeightTable:
+    policies = {name: ClassPolicy(name, 1.0, 1.0, Slo(1.0)) for name in task_classes}
+    return replace(TABLE, policies=policies, rules=())
+
+
 hostile = (
     st.none()
     | st.integers()
@@ -49,6 +58,33 @@ def test_names_beyond_the_cap_are_other_and_those_of_the_snapshot_are_not() -> N
     assert [labels.resolve(claim, RequestTraits(1), TABLE) for claim in claims] == [
         *("a", "b", OTHER_CLASS, "a", "vip")
     ]
+
+
+def test_default_and_other_need_no_room() -> None:
+    labels = ClassLabels(max_names=0)
+    claims = (DEFAULT_CLASS, OTHER_CLASS, "a")
+    assert [labels.resolve(claim, RequestTraits(1), TABLE) for claim in claims] == [
+        *(DEFAULT_CLASS, OTHER_CLASS, OTHER_CLASS)
+    ]
+
+
+def test_before_the_first_snapshot_all_built_in_rules_apply() -> None:
+    labels, table = ClassLabels(max_names=0), WeightTable.initial()
+    traits = (RequestTraits(5), RequestTraits(9000), RequestTraits(500, streaming=True))
+    found = [labels.resolve(None, each, table) for each in (*traits, RequestTraits(500))]
+    assert found == ["short", "long", "streaming", "batch"]
+
+
+def test_a_snapshot_without_rules_has_the_built_in_ones_of_its_classes() -> None:
+    labels, table = ClassLabels(max_names=0), ruleless("long", "streaming", "vip")
+    traits = (RequestTraits(9000), RequestTraits(5, streaming=True), RequestTraits(5))
+    found = [labels.resolve(None, each, table) for each in traits]
+    assert found == ["long", "streaming", DEFAULT_CLASS]
+
+
+def test_rules_of_the_snapshot_replace_the_built_in_ones() -> None:
+    table = replace(ruleless("short", "vip"), rules=(ClassRule("vip", tenant="acme"),))
+    assert ClassLabels(max_names=0).resolve(None, RequestTraits(5), table) == DEFAULT_CLASS
 
 
 @given(st.lists(hostile, max_size=50), st.integers(0, 10**9))

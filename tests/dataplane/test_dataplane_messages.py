@@ -5,7 +5,7 @@ from loopback_control_plane import class_policy, snapshot
 
 from dataplane.errors import SnapshotError
 from dataplane.rules import ClassRule
-from dataplane.state import ClassState, EngineState
+from dataplane.state import ClassState, EngineState, StepTimeSums
 from dataplane.subscriber.messages import decode_snapshot, report
 from dataplane.weights import Discipline, LatePolicy, Slo, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
@@ -95,3 +95,12 @@ def test_a_report_says_what_is_in_force_and_what_waits() -> None:
 
 def test_before_the_first_snapshot_a_report_has_no_age() -> None:
     assert not report(EngineState(), WeightTable.initial(), 5.0).report.HasField("snapshot_age_s")
+
+
+def test_a_report_carries_the_sums_of_the_steps_once_there_are_some() -> None:
+    sums = StepTimeSums(7, 0.35, tuple(map(float, range(10))), (1.0, 2.0, 3.0, 4.0))
+    table = WeightTable.initial()
+    sent = report(EngineState(step_time=sums), table, 0.0).report.step_time
+    assert (sent.steps, sent.elapsed_s) == (7, 0.35)
+    assert (tuple(sent.gram), tuple(sent.moment)) == (sums.gram, sums.moment)
+    assert not report(EngineState(), table, 0.0).report.HasField("step_time")

@@ -17,9 +17,11 @@ def test_a_request_is_followed_from_arrival_to_end() -> None:
     meter, ticket = Meter(), a_ticket()
     meter.arrived(ticket)
     meter.dispatched(ticket, 11.0)
-    meter.produced(ticket, 0, 12.0)
-    meter.produced(ticket, 1, 13.0)
-    meter.produced(ticket, 2, 15.0)
+    meter.generated(ticket, 0)
+    meter.first_token(ticket, 13.0)
+    meter.generated(ticket, 1)
+    meter.first_token(ticket, 14.0)
+    meter.generated(ticket, 3)
     meter.finished(ticket, Outcome.MET, 15.0)
     tally = meter.tallies["chat"]
     assert (tally.arrived, tally.prompt_tokens, tally.generated_tokens) == (1, 7, 3)
@@ -35,9 +37,10 @@ def test_a_preempted_request_waits_again_and_its_queue_time_is_counted_once() ->
     meter, ticket = Meter(), a_ticket()
     meter.arrived(ticket)
     meter.dispatched(ticket, 11.0)
-    meter.preempted(ticket)
+    meter.preempted(ticket, 5)
     tally = meter.tallies["chat"]
-    assert (tally.live, tally.running, tally.preempted) == (1, 0, 1)
+    assert (tally.live, tally.running, tally.preempted, tally.recomputed_tokens) == (1, 0, 1, 5)
+    assert ticket.preemptions == 1
     meter.dispatched(ticket, 14.0)
     assert tally.running == 1
     assert list(tally.queue_time_s) == [1.0]
@@ -100,7 +103,7 @@ def test_live_and_running_never_drift(steps: list[str], random: Random) -> None:
             meter.dispatched(running[-1], 1.0)
         elif step == "preempt" and running:
             waiting.append(running.pop())
-            meter.preempted(waiting[-1])
+            meter.preempted(waiting[-1], 0)
         elif step == "end" and waiting + running:
             ticket = random.choice(waiting + running)
             (waiting if ticket in waiting else running).remove(ticket)

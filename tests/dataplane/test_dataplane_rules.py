@@ -1,6 +1,6 @@
 import pytest
 
-from dataplane.rules import ClassRule, RequestTraits
+from dataplane.rules import BUILT_IN_RULES, ClassRule, RequestTraits
 
 
 def test_bounds_are_inclusive() -> None:
@@ -36,3 +36,22 @@ def test_all_conditions_must_hold() -> None:
     assert rule.matches(RequestTraits(10, tenant="acme"))
     assert not rule.matches(RequestTraits(11, tenant="acme"))
     assert not rule.matches(RequestTraits(10, tenant="other"))
+
+
+@pytest.mark.parametrize(
+    ("traits", "task_class"),
+    [
+        (RequestTraits(0), "short"),
+        (RequestTraits(127, streaming=True), "short"),
+        (RequestTraits(128), "batch"),
+        (RequestTraits(128, streaming=True), "streaming"),
+        (RequestTraits(8000, streaming=True), "streaming"),
+        (RequestTraits(8001, streaming=True), "long"),
+        (RequestTraits(8001), "long"),
+    ],
+)
+def test_the_built_in_rules_sort_by_length_then_by_streaming(
+    traits: RequestTraits, task_class: str
+) -> None:
+    matching = [rule.task_class for rule in BUILT_IN_RULES if rule.matches(traits)]
+    assert matching[0] == task_class

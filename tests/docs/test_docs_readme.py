@@ -1,10 +1,13 @@
 """The README says what the code does."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer.main
 import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from cli.main import app
 from controlplane.config import load_config
@@ -19,12 +22,17 @@ def test_the_configuration_table_is_the_generated_one() -> None:
     assert config_table().strip() in README, "paste `python -m controlplane.config_table`"
 
 
+def variables(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from variables(field.annotation, f"{prefix}{name.upper()}__")
+        else:
+            yield str(field.validation_alias or f"{prefix}{name.upper()}"), field
+
+
 def test_the_plugins_table_has_every_variable_with_its_default() -> None:
-    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*?) \|", README, re.MULTILINE))
-    fields = {
-        str(field.validation_alias or f"TRIMTAB_{name.upper()}"): field
-        for name, field in DataplaneConfig.model_fields.items()
-    }
+    documented = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", README, re.MULTILINE))
+    fields = dict(variables(DataplaneConfig, "TRIMTAB_"))
     assert documented.keys() == fields.keys()
     for variable, field in fields.items():
         if field.default_factory is None and field.default is not None:

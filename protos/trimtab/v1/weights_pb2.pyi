@@ -620,7 +620,8 @@ class StepTimeStats(_message.Message):
     tokens k that those attend to, fitted on the relative error. With
     x = (1, p, d, k) / T of one step, all sums run over the steps since the engine
     started, so a receiver takes the difference of two reports to look at the
-    steps in between.
+    steps in between. In x / T a step counts as no shorter than half of what the
+    engine expected, lest a wrong measurement outweigh all others.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,0 +1,1 @@
+"""An urgent request meets an engine whose slots are all taken by long work."""
