@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-fast lint format protos protos-check clean
+.PHONY: setup demo bench-hook test test-fast lint format protos protos-check clean
 
 # setup is a no-op until pyproject.toml or the set-up script changes.
 setup: $(VENV)/.setup-done
@@ -14,6 +14,10 @@ $(VENV)/.setup-done: pyproject.toml deploy/setup.sh
 
 demo: setup
 	$(BIN)/trimtab demo $(DEMO_ARGS)
+
+# What the plugin adds to a step of the engine, against stock vLLM (BENCH_ARGS=--quick: to try).
+bench-hook: setup
+	$(BIN)/python -m benchmarks.hook --json benchmarks/results/hook.json $(BENCH_ARGS)
 
 test: setup lint
 	$(BIN)/python -m pytest

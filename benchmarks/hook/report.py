@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 
@@ -46,6 +47,7 @@ def _step_json(row: StepRow) -> dict[str, object]:
         "dispatched_per_step": row.dispatched_per_step,
         "tokens_per_step": row.tokens_per_step,
         "metrics_thread_ratio": row.metrics_thread_ratio,
+        "plugin_faults": row.faults,
     }
 
 
@@ -59,8 +61,11 @@ def _queue_json(row: QueueRow) -> dict[str, object]:
 
 
 def _steps(rows: list[StepRow]) -> Table:
-    table = Table(title=f"CPU time of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}")
-    table.add_column("batch")
+    table = Table(
+        title=f"Microseconds of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}",
+        box=SIMPLE,
+    )
+    table.add_column("batch", no_wrap=True)
     for column in ("run", "wait", "classes", "ends", *_COMPARISON):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -77,9 +82,9 @@ def _steps(rows: list[StepRow]) -> Table:
 
 
 def _queueing(rows: list[QueueRow]) -> Table:
-    table = Table(title="Between steps")
-    table.add_column("what happens")
-    table.add_column("stock")
+    table = Table(title="Microseconds of a call between steps", box=SIMPLE)
+    table.add_column("what happens", no_wrap=True)
+    table.add_column("against")
     for column in ("wait", *_COMPARISON):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -88,10 +93,11 @@ def _queueing(rows: list[QueueRow]) -> Table:
 
 
 def _decisions(results: HookResults) -> Table:
-    table = Table(title="The parts of a decision")
+    table = Table(title="The parts of a decision", box=SIMPLE)
     table.add_column("")
     table.add_column("measured", justify="right")
     table.add_column("goal", justify="right")
+    table.add_row("faults of the plugin", f"{sum(row.faults for row in results.steps)}", "0")
     busiest = max(row.metrics_thread_ratio for row in results.steps)
     table.add_row("metrics thread, of one core", f"{busiest:.1%}", "")
     for classes, microseconds in results.dispatch_us.items():
@@ -114,7 +120,7 @@ def _decisions(results: HookResults) -> Table:
     return table
 
 
-_COMPARISON = ("stock us", "plugin us", "ratio", "95%")
+_COMPARISON = ("stock", "plugin", "ratio", "95%")
 
 
 def _cells(comparison: Comparison) -> tuple[str, str, str, str]:
