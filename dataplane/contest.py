@@ -48,15 +48,17 @@ class Contest:
             self._switch(table)
         self._now_s, self._gate, self._standings = now_s, gate, None
         self.in_step, self.charges = True, table.discipline is Discipline.WFQ
-        if self._closed:
-            self._closed.clear()
+        self._closed.clear()
 
     def end_step(self) -> None:
         """From now on, first come, first served."""
         self._gate = self._standings = None
         self.in_step = self.charges = False
-        if self._closed:
-            self._closed.clear()
+        for task_class in self._closed:
+            # What a class may not have now it is not owed later.
+            self._clock.join(self._classes[task_class].account)
+            self._classes[task_class].unsettle()
+        self._closed.clear()
 
     def append(self, ticket: Ticket) -> None:
         """A request arrived."""
@@ -190,8 +192,6 @@ class Contest:
             heappop(standings)
         else:
             self._standings = None
-        # What the class may not have now it is not owed later.
-        self._clock.join(self._waiting[head.task_class].account)
 
     def _weight(self, task_class: str) -> float:
         return self._table.policy(task_class).weight
