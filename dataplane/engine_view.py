@@ -68,7 +68,7 @@ class EngineView:
         """Run slots that no request takes."""
         scheduler = self._scheduler
         taken = len(scheduler.running) + scheduler.num_waiting_for_streaming_input
-        return max(0, int(scheduler.max_num_active_reqs) - taken)
+        return max(0, int(scheduler.max_num_active_reqs - taken))
 
     def free_blocks(self) -> int:
         """KV blocks."""

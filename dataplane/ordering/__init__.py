@@ -26,7 +26,6 @@ from dataplane.ordering.claim import (
 )
 from dataplane.ordering.fair import FairClock, wfq
 from dataplane.ordering.fixed import edf, fcfs, strict
-from dataplane.ordering.running import running_rank
 from dataplane.weights import Discipline
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "Ordering",
     "is_late",
     "overdue",
-    "running_rank",
 ]
 
 ORDERINGS: Mapping[Discipline, Ordering] = MappingProxyType(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shelf import policy_of
 
-from dataplane.ordering import ORDERINGS, Account, is_late, running_rank
+from dataplane.ordering import ORDERINGS, Account, is_late
 from dataplane.ordering.account import GENERATED_TOKEN_COST
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, Discipline
@@ -144,20 +144,3 @@ def test_a_preempted_request_is_never_late() -> None:
     assert is_late(head(50.0), policy_of(), NOW_S)
     assert not is_late(head(0.5), policy_of(), NOW_S)
     assert not is_late(head(50.0, dispatched_s=60.0), policy_of(), NOW_S)
-
-
-def test_while_memory_suffices_decoding_comes_before_prompts_then_weight_decides() -> None:
-    ranks = [
-        running_rank(1.0, prefilling=False, memory_short=False),
-        running_rank(9.0, prefilling=True, memory_short=False),
-        running_rank(1.0, prefilling=True, memory_short=False),
-    ]
-    assert ranks == sorted(ranks)
-
-
-def test_when_memory_runs_short_the_least_weight_is_the_victim() -> None:
-    ranks = [
-        running_rank(9.0, prefilling=True, memory_short=True),
-        running_rank(1.0, prefilling=False, memory_short=True),
-    ]
-    assert ranks == sorted(ranks)
