@@ -22,6 +22,8 @@ from dataplane.weights import ClassPolicy, Discipline, WeightTable
 
 STEP_S = 0.01
 
+PROTECTIONS = ("BREAKER", "PREEMPTION", "RESERVE")
+
 # Three slots, and memory for half of what three of the longest sequences need.
 SMALL = SchedulerSize(
     max_num_seqs=3, max_num_batched_tokens=32, max_model_len=96, blocks=37, block_size=4
@@ -48,8 +50,8 @@ class Asked:
 class ScriptedEngine:
     """Every request that arrived is live, or ended exactly once.
 
-    ``strict``: no part of the plugin may hold anything back, so that each step must be
-    work-conserving in the strictest sense.
+    ``strict``: what holds requests back for the sake of others is off, so that each step
+    must be work-conserving in the strictest sense.
     """
 
     kind: type[AsyncScheduler] = TrimtabScheduler
@@ -65,6 +67,8 @@ class ScriptedEngine:
     def __post_init__(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dataplane.scheduler.Clock", lambda: self.clock)
+            for protection in PROTECTIONS if self.strict else ():
+                patch.setenv(f"TRIMTAB_{protection}__ENABLED", "false")
             self.scheduler: Any = build_scheduler(self.kind, self.size)
         self._engine = InProcessEngine(
             self.scheduler, in_flight=self.size.in_flight, on_scheduled=self._scheduled

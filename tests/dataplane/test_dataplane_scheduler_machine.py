@@ -1,5 +1,6 @@
 """Properties of the plugin on vLLM's own scheduler, few slots and little memory."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,10 +47,13 @@ FEW = settings(max_examples=15, stateful_step_count=30, deadline=None, derandomi
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_control_plane() -> Iterator[None]:
+def _alone() -> Iterator[None]:
+    """No control plane, and no lines of vLLM about each of hundreds of schedulers."""
+    logging.disable(logging.WARNING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRIMTAB_CONTROL_PLANE", f"127.0.0.1:{free_port()}")
         yield
+    logging.disable(logging.NOTSET)
 
 
 def policies(*, protecting: bool) -> st.SearchStrategy[ClassPolicy]:
