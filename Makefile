@@ -2,17 +2,24 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .vllm-0.31
 
 .PHONY: setup demo bench-hook test test-fast lint format protos protos-check clean
 
 # setup is a no-op until pyproject.toml or the set-up script changes.
-setup: $(VENV)/.setup-done
+setup: $(VENV)/.setup-done $(OLDEST)/.setup-done
 
 $(VENV)/.setup-done: pyproject.toml deploy/setup.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) bash deploy/setup.sh
 	touch $@
 
-demo: setup
+# The oldest vLLM that the plugin supports: tests put this folder before the one in $(VENV).
+$(OLDEST)/.setup-done: $(VENV)/.setup-done
+	rm -rf $(OLDEST)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(OLDEST) --group oldest-vllm
+	touch $@
+
+demo: $(VENV)/.setup-done
 	$(BIN)/trimtab demo $(DEMO_ARGS)
 
 # What the plugin adds to a step of the engine, against stock vLLM (BENCH_ARGS=--quick: to try).
@@ -43,4 +50,4 @@ protos-check: setup
 	$(BIN)/python -m protos.check
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,6 +23,10 @@ class Contest:
     Args:
         barrier: ends faults of the disciplines and of the gate: the order is then first
             come, first served, and the gate open.
+
+    Attributes:
+        in_step: whether a step is on.
+        charges: whether its discipline wants to be told who leaves for the engine.
     """
 
     def __init__(self, barrier: FaultBarrier) -> None:
@@ -36,19 +40,25 @@ class Contest:
         self._closed: set[str] = set()
         self._standings: list[Standing] | None = None
         self._leader_left = False
-        self.in_step = False
+        self.in_step = self.charges = False
 
     def begin_step(self, table: WeightTable, now_s: float, gate: Gate | None) -> None:
         """Fix what decides until ``end_step``."""
         if table is not self._table:
             self._switch(table)
-        self._now_s, self._gate, self.in_step = now_s, gate, True
-        self._forget()
+        self._now_s, self._gate, self._standings = now_s, gate, None
+        self.in_step, self.charges = True, table.discipline is Discipline.WFQ
+        self._closed.clear()
 
     def end_step(self) -> None:
         """From now on, first come, first served."""
-        self._gate, self.in_step = None, False
-        self._forget()
+        self._gate = self._standings = None
+        self.in_step = self.charges = False
+        for task_class in self._closed:
+            # What a class may not have now it is not owed later.
+            self._clock.join(self._classes[task_class].account)
+            self._classes[task_class].unsettle()
+        self._closed.clear()
 
     def append(self, ticket: Ticket) -> None:
         """A request arrived."""
@@ -75,12 +85,13 @@ class Contest:
         else:
             self._standings = None
 
-    def dispatch(self, ticket: Ticket, *, in_turn: bool) -> None:
-        """The request leaves for the engine; ``in_turn``: as the leader."""
-        if self.in_step and self._table.discipline is Discipline.WFQ:
-            with self._barrier:
-                self._charge(ticket, in_turn=in_turn)
-        self.leave(ticket)
+    def charge(self, ticket: Ticket, *, in_turn: bool) -> None:
+        """The request is about to leave for the engine; ``in_turn``: as the leader."""
+        with self._barrier:
+            lanes = self._classes[ticket.task_class]
+            by_index = lanes.standing(self._table, self._now_s)[0] == -IN_TIME
+            weight = self._weight(ticket.task_class)
+            self._clock.charge(lanes.account, ticket, weight, in_turn=in_turn and by_index)
 
     def ended(self, ticket: Ticket) -> None:
         """A request that was on the engine ended: learn what it turned out to be."""
@@ -120,10 +131,6 @@ class Contest:
             self._clock.restart(lanes.account for lanes in self._classes.values())
         self._table = table
 
-    def _forget(self) -> None:
-        self._standings = None
-        self._closed.clear()
-
     def _lanes(self, task_class: str) -> ClassLanes:
         """The queue of a class that a request is about to enter."""
         self._standings = None
@@ -137,9 +144,13 @@ class Contest:
 
     def _foremost(self) -> Ticket | None:
         if self.in_step:
-            with self._barrier:
+            try:
                 standings = self._drawn_up()
                 return standings[0][-1] if standings else None
+            except Exception:
+                # The barrier is entered here and not above: this path is the hottest there is.
+                with self._barrier:
+                    raise
         return self._first()
 
     def _drawn_up(self) -> list[Standing]:
@@ -181,13 +192,6 @@ class Contest:
             heappop(standings)
         else:
             self._standings = None
-        # What the class may not have now it is not owed later.
-        self._clock.join(self._waiting[head.task_class].account)
-
-    def _charge(self, ticket: Ticket, *, in_turn: bool) -> None:
-        lanes = self._classes[ticket.task_class]
-        in_turn = in_turn and lanes.standing(self._table, self._now_s)[0] == -IN_TIME
-        self._clock.charge(lanes.account, ticket, self._weight(ticket.task_class), in_turn=in_turn)
 
     def _weight(self, task_class: str) -> float:
         return self._table.policy(task_class).weight

@@ -64,6 +64,11 @@ class Intake:
             self._meter.arrived(ticket)
         return ticket
 
+    def task_class_of(self, request: Arrival) -> str:
+        """The class of a request, without writing it a ticket if it has ended already."""
+        ticket = self.tickets.get(request.request_id)
+        return DEFAULT_CLASS if ticket is None else ticket.task_class
+
     def _fill_in(self, ticket: Ticket, request: Arrival, now_s: float) -> None:
         # The API process stamps arrivals with its wall clock, which is this host's. It is
         # looked at once, here: a clock that steps later ages nobody.

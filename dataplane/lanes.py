@@ -49,6 +49,7 @@ class ClassLanes:
         "_max_wait_s",
         "_now_s",
         "_ordering",
+        "_patience_s",
         "_preempted",
         "_table",
         "account",
@@ -121,25 +122,45 @@ class ClassLanes:
         return minus_rank, -base - slope * (now_s - since_s), place, head
 
     def _settle(self, table: WeightTable, now_s: float) -> None:
-        """Find the head by rank, then by place, what it claims, and until when."""
+        """Find the head, what it claims, and until when."""
         if table is not self._table:
             self._adopt(table)
-        due_s = self._turn_late(now_s)
-        on_time, max_wait_s = self._preempted or self._in_time, self._max_wait_s
-        heads: list[tuple[int, int, Ticket]] = []
-        for lane, usual_rank in ((on_time, IN_TIME), (self._late, self._late_rank)):
-            if lane:
-                head = _first(lane)
-                overdue_s = head.arrived_s + max_wait_s
-                is_overdue = now_s > overdue_s
-                heads.append((-OVERDUE if is_overdue else -usual_rank, head.place, head))
-                if not is_overdue and overdue_s < due_s:
-                    due_s = overdue_s
-        minus_rank, place, head = min(heads)
+        head, minus_rank = self._turn_late(now_s), -IN_TIME
+        due_s = _NEVER if head is None else head.arrived_s + self._patience_s
+        if head is None or now_s > due_s or self._late or self._preempted:
+            minus_rank, head = self._lead(head, now_s)
+            due_s = self._next_change_s(now_s)
         ordering = overdue if minus_rank == -OVERDUE else self._ordering
         base, slope = ordering(head, self.policy, self.account)
-        self._leader = minus_rank, base, slope, head.arrived_s, place, head
+        self._leader = minus_rank, base, slope, head.arrived_s, head.place, head
         self._due_s = due_s
+
+    def _lead(self, in_time: Ticket | None, now_s: float) -> tuple[int, Ticket]:
+        """Minus the rank, and the head: by rank, then by place."""
+        on_time = _first(self._preempted) if self._preempted else in_time
+        heads = []
+        if on_time is not None:
+            heads.append((self._minus_rank(on_time, IN_TIME, now_s), on_time.place, on_time))
+        if self._late:
+            late = _first(self._late)
+            heads.append((self._minus_rank(late, self._late_rank, now_s), late.place, late))
+        minus_rank, _, head = min(heads)
+        return minus_rank, head
+
+    def _minus_rank(self, head: Ticket, usual_rank: int, now_s: float) -> int:
+        return -OVERDUE if now_s > head.arrived_s + self._max_wait_s else -usual_rank
+
+    def _next_change_s(self, now_s: float) -> float:
+        """When time alone will turn a request late or a head overdue."""
+        due_s = _NEVER
+        if self._in_time:
+            due_s = _first(self._in_time).arrived_s + self.policy.slo.ttft_s
+        if self._max_wait_s < _NEVER:
+            for front in self._fronts():
+                overdue_s = front.arrived_s + self._max_wait_s
+                if now_s <= overdue_s < due_s:
+                    due_s = overdue_s
+        return due_s
 
     def _adopt(self, table: WeightTable) -> None:
         policy = table.policy(self.task_class)
@@ -148,6 +169,7 @@ class ClassLanes:
         demotes = policy.late is LatePolicy.DEMOTE and not stock
         self._late_rank = LATE if demotes else IN_TIME
         self._max_wait_s = _NEVER if stock or policy.max_wait_s is None else policy.max_wait_s
+        self._patience_s = min(self._max_wait_s, policy.slo.ttft_s)
         self._ordering = ORDERINGS[table.discipline]
         if self._late and policy.slo.ttft_s != self.policy.slo.ttft_s:
             arrivals = sorted((*self._late.values(), *self._in_time.values()), key=_BY_PLACE)
@@ -155,27 +177,24 @@ class ClassLanes:
             self._late = OrderedDict()
         self._table, self.policy, self._due_s = table, policy, _ALWAYS
 
-    def _turn_late(self, now_s: float) -> float:
-        """Move those that turned late to their lane; when will the next one?"""
-        self._now_s, in_time = now_s, self._in_time
-        ttft_s = self.policy.slo.ttft_s
+    def _turn_late(self, now_s: float) -> Ticket | None:
+        """Move those that turned late to their lane; the first that did not."""
+        self._now_s = now_s
+        in_time, ttft_s = self._in_time, self.policy.slo.ttft_s
         while in_time:
-            ticket = _first(in_time)
-            if ticket.dispatched_s is not None:
-                break
-            late_s = ticket.arrived_s + ttft_s
-            if now_s <= late_s:
-                return late_s
-            del in_time[ticket.request_id]
-            _insert_near_end(self._late, ticket)
-        return _NEVER
+            first = in_time[next(iter(in_time))]
+            if now_s <= first.arrived_s + ttft_s or not is_late(first, self.policy, now_s):
+                return first
+            del in_time[first.request_id]
+            _insert_near_end(self._late, first)
+        return None
 
     def _fronts(self) -> list[Ticket]:
         return [_first(lane) for lane in (self._preempted, self._in_time, self._late) if lane]
 
 
 def _first(lane: Lane) -> Ticket:
-    return next(iter(lane.values()))
+    return lane[next(iter(lane))]
 
 
 def _insert_near_front(lane: Lane, ticket: Ticket) -> None:

@@ -48,14 +48,14 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
                 until the step ends; the others go on. A gate that raises is open.
         """
         self._contest.begin_step(table, now_s, gate)
-        self._pinned.clear()
         self._chosen = None
+        self._pinned.clear()
 
     def end_step(self) -> None:
         """Fall back to first come, first served until the next step begins."""
         self._contest.end_step()
-        self._pinned.clear()
         self._chosen = None
+        self._pinned.clear()
 
     def pin(self, request_id: str) -> None:
         """In this step this waiting request goes next, whatever discipline and gate say.
@@ -123,7 +123,9 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         pinned = bool(self._pinned)
         if pinned:
             del self._pinned[0]
-        self._contest.dispatch(ticket, in_turn=not pinned)
+        if self._contest.charges:
+            self._contest.charge(ticket, in_turn=not pinned)
+        self._contest.leave(ticket)
         return self._waiting.pop(ticket.request_id)[0]
 
     def remove_request(self, request: Request) -> None:

@@ -223,7 +223,7 @@ class Steering:
             self._running_reordered = False
 
     def _policy(self, request: Request, table: WeightTable) -> ClassPolicy:
-        return table.policy(self._intake.ticket_of(request).task_class)
+        return table.policy(self._intake.task_class_of(request))
 
 
 def _by_label(counts: Mapping[_Label, int]) -> dict[str, int]:

@@ -83,8 +83,6 @@ class VllmEngine:
         options: Sequence[str] = (),
         overlay: Path | None = None,
     ) -> None:
-        if overlay is not None and not overlay.is_dir():
-            raise MissingProgram(f"the vLLM of {overlay}")
         size = size or EngineSize()
         model = folder / "model"
         self.metrics = folder / "metrics"
@@ -108,7 +106,7 @@ class VllmEngine:
             log=folder / "vllm.log",
             env={
                 **_env(size, core),
-                **_path(overlay),
+                **environment_with(overlay),
                 "PROMETHEUS_MULTIPROC_DIR": str(self.metrics),
                 "TRIMTAB_CONTROL_PLANE": control_plane,
             },
@@ -145,9 +143,16 @@ def _argv(model: Path, size: EngineSize, port: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _path(overlay: Path | None) -> dict[str, str]:
+def environment_with(overlay: Path | None) -> dict[str, str]:
+    """What makes Python look into the overlay first.
+
+    Raises:
+        MissingProgram: there is no such overlay.
+    """
     if overlay is None:
         return {}
+    if not overlay.is_dir():
+        raise MissingProgram(f"the vLLM of {overlay}")
     folders = (str(overlay), os.environ.get("PYTHONPATH"))
     return {"PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 

@@ -67,6 +67,11 @@ class ObviousQueue:
         self.table, self.now_s, self.gate = table, now_s, gate
         self.closed, self.pins = set(), []
 
+    def end(self) -> None:
+        for task_class in self.closed:
+            self.books[task_class].tag = max(self.books[task_class].tag, self.clock)
+        self.closed = set()
+
     def enter(self, at: int, ticket: Ticket) -> None:
         books = self.books.setdefault(ticket.task_class, Books())
         if all(other.task_class != ticket.task_class for other in self.waiting):
@@ -113,8 +118,6 @@ class ObviousQueue:
             if best is None or self.gate(best):
                 return best
             self.closed.add(best.task_class)
-            books = self.books[best.task_class]
-            books.tag = max(books.tag, self.clock)
 
     def pop(self, ticket: Ticket) -> None:
         books, pinned = self.books[ticket.task_class], ticket.request_id in self.pins

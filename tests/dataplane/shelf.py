@@ -8,9 +8,11 @@ from dataplane.queue import ClassRequestQueue
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, Discipline, LatePolicy, Slo, WeightTable
 
+PARAMETERS = SamplingParams(max_tokens=1)
+
 
 def vllm_request(request_id: str) -> Request:
-    return Request(request_id, [1], SamplingParams(max_tokens=1), None, arrival_time=0.0)
+    return Request(request_id, [1], PARAMETERS, None, arrival_time=0.0)
 
 
 def policy_of(
@@ -35,6 +37,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.tickets: dict[str, Ticket] = {}
+        self.requests: dict[str, Request] = {}
         self.barrier = FaultBarrier()
         self.queue = ClassRequestQueue(
             lambda request: self.tickets[request.request_id], self.barrier
@@ -43,7 +46,7 @@ class Shelf:
     def add(
         self, request_id: str, task_class: str, arrived_s: float, prompt_tokens: int = 1
     ) -> Request:
-        request = vllm_request(request_id)
+        request = self.requests[request_id] = vllm_request(request_id)
         self.tickets[request_id] = Ticket(
             request_id, task_class, arrived_s, prompt_tokens=prompt_tokens
         )

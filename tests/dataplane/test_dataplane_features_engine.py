@@ -22,7 +22,6 @@ from tiny_adapter import write_tiny_adapter
 
 from benchmarks.stack.engine import MODEL_NAME, OLDEST_VLLM, EngineSize, Scheduler, VllmEngine
 from benchmarks.stack.process import free_port
-from dataplane.ordering import ORDERINGS
 from dataplane.weights import Discipline
 from protos.trimtab.v1 import weights_pb2 as pb
 
@@ -221,7 +220,7 @@ def test_the_plugin_runs_inside_that_vllm(plane: ControlPlane, version: Version)
     assert plane.of_kind("hello")[0].hello.engine_version == version.name
 
 
-@pytest.mark.parametrize("discipline", ORDERINGS)
+@pytest.mark.parametrize("discipline", Discipline)
 def test_under_any_discipline_the_plugin_says_what_stock_vllm_says(
     server: Server, plane: ControlPlane, expected: Answers, discipline: Discipline
 ) -> None:

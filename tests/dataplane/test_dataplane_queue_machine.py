@@ -25,6 +25,8 @@ policies = st.builds(
     late=st.sampled_from(LatePolicy),
     max_wait_s=st.none() | st.sampled_from([1.0, 5.0]),
 )
+Configuration = tuple[Discipline, list[ClassPolicy | None]]
+
 configurations = st.tuples(
     st.sampled_from(Discipline),
     st.lists(st.none() | policies, min_size=CLASSES, max_size=CLASSES),
@@ -34,9 +36,13 @@ configurations = st.tuples(
 class QueueMachine(RuleBasedStateMachine):
     """Drives the queue as vLLM's scheduler does; ``model.waiting`` is the truth about places."""
 
-    @initialize(names=st.permutations([f"class-{number}" for number in range(CLASSES)]))
-    def start(self, names: list[str]) -> None:
+    @initialize(
+        names=st.permutations([f"class-{number}" for number in range(CLASSES)]),
+        configuration=configurations,
+    )
+    def start(self, names: list[str], configuration: Configuration) -> None:
         self.names = names
+        self.a_snapshot_arrives(configuration)
         self.model = ObviousQueue(WeightTable.initial())
         self.requests: dict[str, Request] = {}
         self.tickets: dict[str, Ticket] = {}
@@ -46,6 +52,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = ClassRequestQueue(
             lambda request: self.tickets[request.request_id], self.barrier
         )
+
+    @rule(configuration=configurations)
+    def a_snapshot_arrives(self, configuration: Configuration) -> None:
+        discipline, drawn = configuration
+        named = zip(self.names, drawn, strict=True)
+        self.table = table_of(discipline, {name: each for name, each in named if each is not None})
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 4.0]))
     def time_passes(self, seconds: float) -> None:
@@ -77,7 +89,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.enter(len(self.model.waiting), ticket)
 
     @rule(
-        configuration=configurations,
         skips=st.lists(st.booleans(), max_size=6),
         free_tokens=st.sampled_from([0, 320, 10**9, None]),
         gate_breaks=st.booleans(),
@@ -85,15 +96,12 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def a_step_runs(
         self,
-        configuration: tuple[Discipline, list[ClassPolicy | None]],
         skips: list[bool],
         free_tokens: int | None,
         gate_breaks: bool,  # noqa: FBT001 - Hypothesis gives it by name
         pins: list[int],
     ) -> None:
-        discipline, drawn = configuration
-        named = zip(self.names, drawn, strict=True)
-        table = table_of(discipline, {name: each for name, each in named if each is not None})
+        table, discipline = self.table, self.table.discipline
         before, stock = list(self.model.waiting), FCFSRequestQueue(self._waiting())
         free = [free_tokens or 0]
 
@@ -135,6 +143,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.prepend_requests(skipped)
         self.queue.end_step()
         self.model.give_back(self.tickets[request.request_id] for request in skipped)
+        self.model.end()
 
     @precondition(lambda self: self.running)
     @rule(count=st.integers(1, 3))
