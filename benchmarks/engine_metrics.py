@@ -16,6 +16,7 @@ class EngineReading:
 
     Attributes:
         preemptions: since the engine started, all classes.
+        recomputed_tokens: likewise: computed, dropped by a preemption, to be computed again.
         snapshots_applied: since the engine started.
     """
 
@@ -26,6 +27,7 @@ class EngineReading:
     neutral: bool | None
     snapshots_applied: int | None
     preemptions: int | None
+    recomputed_tokens: int | None
 
 
 def read_engine(url: str) -> EngineReading | None:
@@ -63,6 +65,7 @@ def parse_engine(families: Iterable[Metric]) -> EngineReading:
         neutral=None if neutral is None else neutral > 0,
         snapshots_applied=_whole(single("trimtab_snapshots_total", result="applied")),
         preemptions=_whole(single("vllm:num_preemptions_total")),
+        recomputed_tokens=_whole(single("trimtab_recomputed_tokens_total")),
     )
 
 
