@@ -21,7 +21,8 @@ from dataplane.preemption import (
 )
 from dataplane.weights import LatePolicy, Tier
 
-SETTINGS = PreemptionSettings()
+# A share at which recomputing happens often in a short test; the default is lower.
+SETTINGS = PreemptionSettings(recompute_share=0.05)
 
 
 def head(**fields: Any) -> WaitingHead:
@@ -418,7 +419,7 @@ def test_whatever_the_weights_do_nobody_preempts_in_turn_and_work_goes_on(seed: 
     engine.run(actions=500)
     assert engine.displaced
     minutes = (engine.now_s - 100.0) / 60.0
-    per_min = PreemptionSettings().recompute_share * engine.PREFILL_TOKENS_PER_S * 60.0
+    per_min = SETTINGS.recompute_share * engine.PREFILL_TOKENS_PER_S * 60.0
     assert engine.preemption.recomputed_tokens <= per_min * (1.0 + minutes)
     edges = engine.displaced
     while edges:
