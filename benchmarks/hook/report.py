@@ -61,10 +61,7 @@ def _queue_json(row: QueueRow) -> dict[str, object]:
 
 
 def _steps(rows: list[StepRow]) -> Table:
-    table = Table(
-        title=f"Microseconds of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}",
-        box=SIMPLE,
-    )
+    table = _table(f"Microseconds of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}")
     table.add_column("batch", no_wrap=True)
     for column in ("run", "wait", "classes", "ends", *_COMPARISON):
         table.add_column(column, justify="right", no_wrap=True)
@@ -82,7 +79,7 @@ def _steps(rows: list[StepRow]) -> Table:
 
 
 def _queueing(rows: list[QueueRow]) -> Table:
-    table = Table(title="Microseconds of a call between steps", box=SIMPLE)
+    table = _table("Microseconds of a call between steps")
     table.add_column("what happens", no_wrap=True)
     table.add_column("against")
     for column in ("wait", *_COMPARISON):
@@ -93,7 +90,7 @@ def _queueing(rows: list[QueueRow]) -> Table:
 
 
 def _decisions(results: HookResults) -> Table:
-    table = Table(title="The parts of a decision", box=SIMPLE)
+    table = _table("The parts of a decision")
     table.add_column("")
     table.add_column("measured", justify="right")
     table.add_column("goal", justify="right")
@@ -123,11 +120,20 @@ def _decisions(results: HookResults) -> Table:
 _COMPARISON = ("stock", "plugin", "ratio", "95%")
 
 
+def _table(title: str) -> Table:
+    """One that fits into 80 columns."""
+    return Table(title=title, box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+
+
 def _cells(comparison: Comparison) -> tuple[str, str, str, str]:
     low, high = comparison.ratio_ci
     return (
-        f"{comparison.stock_us:.1f}",
-        f"{comparison.plugin_us:.1f}",
+        _microseconds(comparison.stock_us),
+        _microseconds(comparison.plugin_us),
         f"{comparison.ratio:.3f}",
         f"{low:.3f}-{high:.3f}",
     )
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"  # noqa: PLR2004 - three digits tell enough
