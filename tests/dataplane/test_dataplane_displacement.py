@@ -167,7 +167,7 @@ def test_a_displaced_request_remembers_it(engine: Engine) -> None:
     assert [engine.intake.ticket_of(victim).displaced for victim in found.victims] == [1]
 
 
-def test_it_looks_a_hundred_times_a_second_at_most(engine: Engine) -> None:
+def test_it_looks_now_and_then(engine: Engine) -> None:
     engine.look()
     assert not engine.displacer.due(engine.clock.now_s + LOOK_EVERY_S / 2)
     assert engine.displacer.due(engine.clock.now_s + 2 * LOOK_EVERY_S)
