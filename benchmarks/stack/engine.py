@@ -31,9 +31,9 @@ class EngineSize:
     """Size of the model and of the engine's step.
 
     The default queues at about ten short requests/s on one CPU core, as a real
-    server does at its own scale. How a step's tokens
-    are shared is left at vLLM's default: no prompt is limited. Without ``weights_seed`` the weights are vLLM's
-    dummy ones.
+    server does at its own scale. How a step's tokens are shared is left at vLLM's
+    default: no prompt is limited. Without ``weights_seed`` the weights are vLLM's dummy
+    ones.
     """
 
     hidden: int = 384
