@@ -195,8 +195,8 @@ class _Scene:
         """What the engine could prefill; 0 as long as its steps are unknown."""
         if self._model is None:
             return 0.0
-        tokens = self.room.step_tokens
-        return tokens / self._model.time_s(tokens, 0, 0)
+        step_s = self._model.time_s(self.room.step_tokens, 0, 0)
+        return self.room.step_tokens / step_s if step_s > 0 else 0.0
 
     def first_token_s(self, prompt_tokens: int) -> float:
         """From admission to the first token: full steps until the prompt is through."""
