@@ -21,6 +21,7 @@ class EngineView:
         total_blocks: KV blocks.
         block_tokens: tokens in one of them.
         groups: of layers with blocks of their own.
+        longest_blocks: KV blocks of the longest sequence.
         tokens_per_decode: of a step's tokens, for a sequence that decodes: one, and the
             drafted ones.
         shapeable: whether prompts may be cut anywhere; models with state-space layers want
@@ -33,6 +34,7 @@ class EngineView:
         self.total_blocks: int = scheduler.kv_cache_config.num_blocks
         self.block_tokens: int = scheduler.block_size
         self.groups = max(1, len(scheduler.kv_cache_config.kv_cache_groups))
+        self.longest_blocks = -(-scheduler.max_model_len // self.block_tokens) * self.groups
         self.tokens_per_decode: int = 1 + scheduler.num_spec_tokens
         self.shapeable = not scheduler.need_mamba_block_aligned_split
 

@@ -1,6 +1,6 @@
 """Applies ``dataplane.budget`` to one step of the engine."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from dataplane.progress import LiveRequest
 from dataplane.room import Room
 from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
-from dataplane.weights import ClassPolicy, Tier, WeightTable
+from dataplane.weights import ClassPolicy, WeightTable
 
 
 class PromptRequest(LiveRequest, Protocol):
@@ -76,15 +76,16 @@ class Shaping:
             model: of the time of a step; None: not known yet.
             now_s: monotonic.
         """
+        paces = self._paces(running, table, now_s)
+        if not prefills and not paces:
+            return UNLIMITED
         decoding = len(running) - len(prefills)
         full_tokens = max(0, room.step_tokens - decoding * self._tokens_per_decode)
         waiting = self._waiting(heads, room, len(running), now_s) if room.slots_free > 0 else []
-        if not prefills and not waiting:
-            return UNLIMITED
         own = [self._running_prefill(request, table, room.chunk_tokens) for request in prefills]
         prefill_tokens = self.cap.tokens(
             model=model,
-            paces=self._paces(running, table, now_s),
+            paces=paces,
             decoding=decoding,
             kv_tokens=room.kv_tokens,
             full_tokens=full_tokens,
@@ -104,19 +105,17 @@ class Shaping:
         now_s: float,
     ) -> list[WaitingPrompts]:
         """The classes of the heads that may start, heaviest first, as many as slots are free."""
-        able = [
-            WaitingPrompts(
-                ticket.task_class,
-                policy.weight,
-                self._meter.tally(ticket.task_class).waiting_chunk_tokens(room.chunk_tokens),
-            )
-            for ticket, policy in heads
+        able: list[WaitingPrompts] = []
+        for ticket, policy in sorted(heads, key=lambda head: -head[1].weight):
+            if len(able) >= room.slots_free:
+                break
             if self._admission.could_start(
                 ticket, policy, free_blocks=room.blocks_free, running=running, now_s=now_s
-            )
-        ]
-        able.sort(key=lambda one: -one.weight)
-        return able[: room.slots_free]
+            ):
+                tally = self._meter.tally(ticket.task_class)
+                tokens = tally.waiting_chunk_tokens(room.chunk_tokens)
+                able.append(WaitingPrompts(ticket.task_class, policy.weight, tokens))
+        return able
 
     def _running_prefill(
         self, request: PromptRequest, table: WeightTable, chunk_tokens: int
@@ -132,20 +131,15 @@ class Shaping:
 
     def _paces(
         self, running: Sequence[LiveRequest], table: WeightTable, now_s: float
-    ) -> Iterator[Pace]:
+    ) -> list[Pace]:
         """Of the decodes of protected classes that have an objective for their pace."""
-        objectives = {
-            name: policy.slo.tpot_s
-            for name, policy in table.policies.items()
-            if policy.slo.tpot_s is not None and policy.tier <= Tier.P1
-        }
-        if not any(name in objectives for name in self._meter.running_classes()):
-            return
-        tickets = self._intake.tickets
+        if not table.paced or table.paced.keys().isdisjoint(self._meter.running_classes()):
+            return []
+        tickets, paces = self._intake.tickets, []
         for request in running:
             ticket = tickets.get(request.request_id)
-            if ticket is None or ticket.first_token_s is None:
-                continue
-            tpot_s = objectives.get(ticket.task_class)
-            if tpot_s is not None:
-                yield Pace.of(tpot_s, ticket.first_token_s, request.num_output_tokens, now_s)
+            if ticket and ticket.first_token_s is not None and ticket.task_class in table.paced:
+                tpot_s = table.paced[ticket.task_class]
+                generated_tokens = request.num_output_tokens
+                paces.append(Pace.of(tpot_s, ticket.first_token_s, generated_tokens, now_s))
+        return paces

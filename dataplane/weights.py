@@ -113,6 +113,7 @@ class WeightTable:
         unconfigured: the policy of every class that the snapshot does not name: the least
             weight and the most patient objective there is, so that inventing a class name
             gains a client nothing.
+        paced: the TPOT objectives in seconds of the protected classes (P0, P1) with one.
     """
 
     epoch: int
@@ -125,12 +126,14 @@ class WeightTable:
     received_at_s: float | None = None
     neutral: bool = False
     unconfigured: ClassPolicy = field(init=False)
+    paced: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Close the mapping and derive the policy of unnamed classes."""
+        """Close the mapping, and derive what every step asks for."""
         policies = MappingProxyType(dict(self.policies))
         object.__setattr__(self, "policies", policies)
         object.__setattr__(self, "unconfigured", _unconfigured(policies))
+        object.__setattr__(self, "paced", MappingProxyType(_paced(policies)))
 
     @classmethod
     def initial(cls) -> Self:
@@ -169,6 +172,14 @@ class WeightTable:
         """Whether the TTL is over."""
         age_s = self.age_s(now_s)
         return age_s is not None and age_s > self.ttl_s
+
+
+def _paced(policies: Mapping[str, ClassPolicy]) -> dict[str, float]:
+    return {
+        name: policy.slo.tpot_s
+        for name, policy in policies.items()
+        if policy.slo.tpot_s is not None and policy.tier <= Tier.P1
+    }
 
 
 def _unconfigured(policies: Mapping[str, ClassPolicy]) -> ClassPolicy:

@@ -95,14 +95,16 @@ class Engine:
         self.heads.append((ticket, policy))
         return ticket
 
-    def look(self, room: Room = FULL, *, after_s: float = 0.0) -> Displacement | None:
+    def look(
+        self, room: Room = FULL, *, after_s: float = 0.0, model: StepTimeModel = MODEL
+    ) -> Displacement | None:
         self.clock.now_s += after_s
         return self.displacer.displace(
             self.heads,
             self.running,
             room=room,
             table=TABLE,
-            model=MODEL,
+            model=model,
             now_s=self.clock.now_s,
         )
 
@@ -167,7 +169,12 @@ def test_a_displaced_request_remembers_it(engine: Engine) -> None:
     assert [engine.intake.ticket_of(victim).displaced for victim in found.victims] == [1]
 
 
-def test_it_looks_a_hundred_times_a_second_at_most(engine: Engine) -> None:
+def test_it_looks_now_and_then(engine: Engine) -> None:
     engine.look()
     assert not engine.displacer.due(engine.clock.now_s + LOOK_EVERY_S / 2)
     assert engine.displacer.due(engine.clock.now_s + 2 * LOOK_EVERY_S)
+
+
+def test_a_model_that_knows_nothing_of_prompts_allows_no_recomputing(engine: Engine) -> None:
+    engine.waits("v", VIP)
+    assert engine.look(after_s=0.9, model=StepTimeModel(0.0, 0.0, 0.001, 0.0)) is None
