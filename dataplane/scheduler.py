@@ -141,8 +141,8 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         self.max_num_scheduled_tokens = plan.tokens or self._view.step_tokens
         if plan.prefill_tokens:
             self._reserve_prefill_lookahead = self._planned_tokens
-        else:
-            vars(self).pop("_reserve_prefill_lookahead", None)
+        elif "_reserve_prefill_lookahead" in vars(self):
+            del self._reserve_prefill_lookahead
 
     def _planned_tokens(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int

@@ -70,7 +70,7 @@ class Shaping:
         Args:
             prefills: those of ``running`` whose prompts are not through.
             running: all requests on the engine.
-            heads: of the classes in which something waits.
+            heads: of the classes in which something waits, in the order in which they go.
             room: what the engine has left.
             table: in force.
             model: of the time of a step; None: not known yet.
@@ -104,18 +104,30 @@ class Shaping:
         running: int,
         now_s: float,
     ) -> list[WaitingPrompts]:
-        """The classes of the heads that may start, heaviest first, as many as slots are free."""
-        able: list[WaitingPrompts] = []
-        for ticket, policy in sorted(heads, key=lambda head: -head[1].weight):
-            if len(able) >= room.slots_free:
+        """What those who wait will take of this step, by class.
+
+        What is left to them and not taken is lost, so only those count that will start:
+        the heads in the order in which they go, as long as slots and blocks are free for
+        them, and in slots that are left, as many more as their classes have.
+        """
+        slots, blocks = room.slots_free, room.blocks_free
+        wanted: dict[str, WaitingPrompts] = {}
+        for ticket, policy in heads:
+            if not slots:
                 break
             if self._admission.could_start(
-                ticket, policy, free_blocks=room.blocks_free, running=running, now_s=now_s
+                ticket, policy, free_blocks=blocks, running=running, now_s=now_s
             ):
-                tally = self._meter.tally(ticket.task_class)
-                tokens = tally.waiting_chunk_tokens(room.chunk_tokens)
-                able.append(WaitingPrompts(ticket.task_class, policy.weight, tokens))
-        return able
+                slots -= 1
+                blocks -= self._admission.need_blocks(ticket)
+                tokens = min(ticket.prompt_tokens + ticket.generated_tokens, room.chunk_tokens)
+                wanted[ticket.task_class] = WaitingPrompts(ticket.task_class, policy.weight, tokens)
+        for one in wanted.values() if slots else ():
+            more, tokens = self._meter.tally(one.task_class).behind_head(one.tokens, slots)
+            slots -= more
+            tokens = min(tokens, more * room.chunk_tokens)
+            wanted[one.task_class] = one._replace(tokens=one.tokens + tokens)
+        return list(wanted.values())
 
     def _running_prefill(
         self, request: PromptRequest, table: WeightTable, chunk_tokens: int
