@@ -83,12 +83,17 @@ class ObviousQueue:
         return ticket.dispatched_s is None and self.now_s > due_s
 
     def firsts(self) -> list[Ticket]:
-        """The first of each class that is not closed: by rank, then by place."""
-        firsts: dict[str, Ticket] = {}
+        """The first of each class that is not closed: by rank, then by place.
+
+        To choose from are the first that is late and the first that isn't: a request never
+        overtakes one before it of the same class and kind.
+        """
+        heads: dict[tuple[str, bool], Ticket] = {}
         for ticket in self.waiting:
-            first = firsts.setdefault(ticket.task_class, ticket)
-            if self.rank(ticket) > self.rank(first):
-                firsts[ticket.task_class] = ticket
+            heads.setdefault((ticket.task_class, self.late(ticket)), ticket)
+        firsts: dict[str, Ticket] = {}
+        for head in sorted(heads.values(), key=lambda head: (-self.rank(head), head.place)):
+            firsts.setdefault(head.task_class, head)
         return [first for first in firsts.values() if first.task_class not in self.closed]
 
     def rank(self, ticket: Ticket) -> int:
