@@ -17,7 +17,11 @@ class Books:
 
     def work(self, ticket: Ticket) -> float:
         most = self.generation_tokens if ticket.max_tokens is None else ticket.max_tokens
-        return ticket.prompt_tokens + 4.0 * min(self.generation_tokens, most)
+        return work(ticket, min(self.generation_tokens, most))
+
+
+def work(ticket: Ticket, generated_tokens: float) -> float:
+    return max(ticket.prompt_tokens + 4.0 * generated_tokens, 1.0)
 
 
 def index(  # noqa: PLR0911 - a line per discipline
@@ -150,7 +154,7 @@ class ObviousQueue:
             ticket.generated_tokens - books.generation_tokens
         ) / books.requests
         if self.charges.get(ticket.request_id):
-            self._charge(ticket, ticket.prompt_tokens + 4.0 * ticket.generated_tokens)
+            self._charge(ticket, work(ticket, ticket.generated_tokens))
 
     def _charge(self, ticket: Ticket, tokens: float) -> None:
         charged = self.charges.get(ticket.request_id, 0.0)
