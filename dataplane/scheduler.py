@@ -160,7 +160,8 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             self.running.remove(victim)
             # It may come back in this very step: then it is new to the workers.
             self.prev_step_scheduled_req_ids.discard(victim.request_id)
-            self._preempt_request(victim, now_s)
+            # Where a connector is to hand on what was computed, vLLM drops what is in flight.
+            self._preempt_request(victim, now_s, drop_stale_output=self.requires_kv_delivery)
         self._displacing = False
         with self._barrier:
             self._queue.pin(displacement.beneficiary)

@@ -82,7 +82,7 @@ class Shaping:
         decoding = len(running) - len(prefills)
         full_tokens = max(0, room.step_tokens - decoding * self._tokens_per_decode)
         waiting = self._waiting(heads, room, len(running), now_s) if room.slots_free > 0 else []
-        own = [self._running_prefill(request, table, room.chunk_tokens) for request in prefills]
+        own = [self._running_prefill(request, table, room, now_s) for request in prefills]
         prefill_tokens = self.cap.tokens(
             model=model,
             paces=paces,
@@ -121,7 +121,9 @@ class Shaping:
                 slots -= 1
                 blocks -= self._admission.need_blocks(ticket)
                 tokens = min(ticket.prompt_tokens + ticket.generated_tokens, room.chunk_tokens)
-                wanted[ticket.task_class] = WaitingPrompts(ticket.task_class, policy.weight, tokens)
+                wanted[ticket.task_class] = WaitingPrompts(
+                    ticket.task_class, urgency(ticket, policy, now_s), tokens
+                )
         for one in wanted.values() if slots else ():
             more, tokens = self._meter.tally(one.task_class).behind_head(one.tokens, slots)
             slots -= more
@@ -130,14 +132,14 @@ class Shaping:
         return list(wanted.values())
 
     def _running_prefill(
-        self, request: PromptRequest, table: WeightTable, chunk_tokens: int
+        self, request: PromptRequest, table: WeightTable, room: Room, now_s: float
     ) -> RunningPrefill:
         ticket = self._intake.ticket_of(request)
         return RunningPrefill(
             request_id=request.request_id,
             task_class=ticket.task_class,
-            weight=table.policy(ticket.task_class).weight,
-            tokens=min(request.num_tokens - request.num_computed_tokens, chunk_tokens),
+            weight=urgency(ticket, table.policy(ticket.task_class), now_s),
+            tokens=min(request.num_tokens - request.num_computed_tokens, room.chunk_tokens),
             admission=ticket.admission,
         )
 
@@ -155,3 +157,13 @@ class Shaping:
                 generated_tokens = request.num_output_tokens
                 paces.append(Pace.of(tpot_s, ticket.first_token_s, generated_tokens, now_s))
         return paces
+
+
+def urgency(ticket: Ticket, policy: ClassPolicy, now_s: float) -> float:
+    """What a prompt's share of a step is in proportion to: ``w_k (1 + age_k / slo_k)``.
+
+    The weight alone would let light prompts crawl for as long as heavy ones keep coming,
+    though the queue let them in by their age; the age alone would give those that just came
+    nothing.
+    """
+    return policy.weight + policy.gain_per_s * max(0.0, now_s - ticket.arrived_s)
