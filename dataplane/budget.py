@@ -97,7 +97,7 @@ def plan_prefill(
 ) -> dict[str, int]:
     """How many tokens each running prompt may compute in this step.
 
-    Classes share by weight; within a class the earliest admitted goes first, and running
+    Classes share by weight, each by the largest of its prompts'; within a class the earliest admitted goes first, and running
     before waiting. What no running prompt gets is left to the waiting ones.
 
     Args:
@@ -113,7 +113,7 @@ def plan_prefill(
     wanted: dict[str, int] = {}
     asking: list[RunningPrefill | WaitingPrompts] = [*prefills, *waiting]
     for one in asking:
-        weights[one.task_class] = one.weight
+        weights[one.task_class] = max(one.weight, weights.get(one.task_class, 0.0))
         wanted[one.task_class] = wanted.get(one.task_class, 0) + one.tokens
     demands = [Demand(weights[name], tokens) for name, tokens in wanted.items()]
     left = dict(zip(wanted, share_by_weight(demands, budget_tokens), strict=True))

@@ -112,8 +112,8 @@ class Contest:
             self._close(head)
 
     def heads(self) -> list[tuple[Ticket, ClassPolicy]]:
-        """The first of each class that the gate has not closed."""
-        standings = self._drawn_up()
+        """The first of each class that the gate has not closed, in the order in which they go."""
+        standings = sorted(self._drawn_up())
         return [(head, self._waiting[head.task_class].policy) for *_, head in standings]
 
     def past_slo(self, task_class: str) -> int:

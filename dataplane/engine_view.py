@@ -24,8 +24,8 @@ class EngineView:
         longest_blocks: KV blocks of the longest sequence.
         tokens_per_decode: of a step's tokens, for a sequence that decodes: one, and the
             drafted ones.
-        shapeable: whether prompts may be cut anywhere; models with state-space layers want
-            their chunks at block boundaries.
+        shapeable: whether prompts may be cut anywhere: chunked prefill may be off, and models
+            with state-space layers want their chunks at block boundaries.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -36,7 +36,10 @@ class EngineView:
         self.groups = max(1, len(scheduler.kv_cache_config.kv_cache_groups))
         self.longest_blocks = -(-scheduler.max_model_len // self.block_tokens) * self.groups
         self.tokens_per_decode: int = 1 + scheduler.num_spec_tokens
-        self.shapeable = not scheduler.need_mamba_block_aligned_split
+        self.shapeable = bool(
+            scheduler.scheduler_config.enable_chunked_prefill
+            and not scheduler.need_mamba_block_aligned_split
+        )
 
     @property
     def running(self) -> list[Request]:

@@ -72,7 +72,7 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         self._chosen = None
 
     def heads(self) -> Iterator[tuple[Ticket, ClassPolicy]]:
-        """In a step: the first of each class that the gate has not closed, in any order."""
+        """In a step: the first of each class that the gate has not closed, in their order."""
         return iter(self._contest.heads())
 
     def add_request(self, request: Request) -> None:

@@ -141,8 +141,8 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         self.max_num_scheduled_tokens = plan.tokens or self._view.step_tokens
         if plan.prefill_tokens:
             self._reserve_prefill_lookahead = self._planned_tokens
-        else:
-            vars(self).pop("_reserve_prefill_lookahead", None)
+        elif "_reserve_prefill_lookahead" in vars(self):
+            del self._reserve_prefill_lookahead
 
     def _planned_tokens(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
@@ -160,7 +160,8 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             self.running.remove(victim)
             # It may come back in this very step: then it is new to the workers.
             self.prev_step_scheduled_req_ids.discard(victim.request_id)
-            self._preempt_request(victim, now_s)
+            # Where a connector is to hand on what was computed, vLLM drops what is in flight.
+            self._preempt_request(victim, now_s, drop_stale_output=self.requires_kv_delivery)
         self._displacing = False
         with self._barrier:
             self._queue.pin(displacement.beneficiary)

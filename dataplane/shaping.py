@@ -70,7 +70,7 @@ class Shaping:
         Args:
             prefills: those of ``running`` whose prompts are not through.
             running: all requests on the engine.
-            heads: of the classes in which something waits.
+            heads: of the classes in which something waits, in the order in which they go.
             room: what the engine has left.
             table: in force.
             model: of the time of a step; None: not known yet.
@@ -82,7 +82,7 @@ class Shaping:
         decoding = len(running) - len(prefills)
         full_tokens = max(0, room.step_tokens - decoding * self._tokens_per_decode)
         waiting = self._waiting(heads, room, len(running), now_s) if room.slots_free > 0 else []
-        own = [self._running_prefill(request, table, room.chunk_tokens) for request in prefills]
+        own = [self._running_prefill(request, table, room, now_s) for request in prefills]
         prefill_tokens = self.cap.tokens(
             model=model,
             paces=paces,
@@ -104,28 +104,42 @@ class Shaping:
         running: int,
         now_s: float,
     ) -> list[WaitingPrompts]:
-        """The classes of the heads that may start, heaviest first, as many as slots are free."""
-        able: list[WaitingPrompts] = []
-        for ticket, policy in sorted(heads, key=lambda head: -head[1].weight):
-            if len(able) >= room.slots_free:
+        """What those who wait will take of this step, by class.
+
+        What is left to them and not taken is lost, so only those count that will start:
+        the heads in the order in which they go, as long as slots and blocks are free for
+        them, and in slots that are left, as many more as their classes have.
+        """
+        slots, blocks = room.slots_free, room.blocks_free
+        wanted: dict[str, WaitingPrompts] = {}
+        for ticket, policy in heads:
+            if not slots:
                 break
             if self._admission.could_start(
-                ticket, policy, free_blocks=room.blocks_free, running=running, now_s=now_s
+                ticket, policy, free_blocks=blocks, running=running, now_s=now_s
             ):
-                tally = self._meter.tally(ticket.task_class)
-                tokens = tally.waiting_chunk_tokens(room.chunk_tokens)
-                able.append(WaitingPrompts(ticket.task_class, policy.weight, tokens))
-        return able
+                slots -= 1
+                blocks -= self._admission.need_blocks(ticket)
+                tokens = min(ticket.prompt_tokens + ticket.generated_tokens, room.chunk_tokens)
+                wanted[ticket.task_class] = WaitingPrompts(
+                    ticket.task_class, urgency(ticket, policy, now_s), tokens
+                )
+        for one in wanted.values() if slots else ():
+            more, tokens = self._meter.tally(one.task_class).behind_head(one.tokens, slots)
+            slots -= more
+            tokens = min(tokens, more * room.chunk_tokens)
+            wanted[one.task_class] = one._replace(tokens=one.tokens + tokens)
+        return list(wanted.values())
 
     def _running_prefill(
-        self, request: PromptRequest, table: WeightTable, chunk_tokens: int
+        self, request: PromptRequest, table: WeightTable, room: Room, now_s: float
     ) -> RunningPrefill:
         ticket = self._intake.ticket_of(request)
         return RunningPrefill(
             request_id=request.request_id,
             task_class=ticket.task_class,
-            weight=table.policy(ticket.task_class).weight,
-            tokens=min(request.num_tokens - request.num_computed_tokens, chunk_tokens),
+            weight=urgency(ticket, table.policy(ticket.task_class), now_s),
+            tokens=min(request.num_tokens - request.num_computed_tokens, room.chunk_tokens),
             admission=ticket.admission,
         )
 
@@ -143,3 +157,13 @@ class Shaping:
                 generated_tokens = request.num_output_tokens
                 paces.append(Pace.of(tpot_s, ticket.first_token_s, generated_tokens, now_s))
         return paces
+
+
+def urgency(ticket: Ticket, policy: ClassPolicy, now_s: float) -> float:
+    """What a prompt's share of a step is in proportion to: ``w_k (1 + age_k / slo_k)``.
+
+    The weight alone would let light prompts crawl for as long as heavy ones keep coming,
+    though the queue let them in by their age; the age alone would give those that just came
+    nothing.
+    """
+    return policy.weight + policy.gain_per_s * max(0.0, now_s - ticket.arrived_s)

@@ -281,7 +281,7 @@ def test_clients_that_leave_the_queue_change_nothing_for_those_that_stay(
     }
 
 
-def test_what_two_prompts_begin_with_is_computed_once(server: Server, version: Version) -> None:  # noqa: ARG001 - of each
+def test_what_two_prompts_begin_with_is_computed_once(server: Server) -> None:
     def hits() -> float:
         labels = {"engine": "0", "model_name": MODEL_NAME}
         return server.value("vllm:prefix_cache_hits_total", **labels) or 0.0

@@ -186,6 +186,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "num_waiting_for_streaming_input": "counts the run slots that paused sessions hold",
         "need_mamba_block_aligned_split": "leaves chunks alone where state must end on a block",
         "num_spec_tokens": "counts drafted tokens into what a decode takes of a step",
+        "requires_kv_delivery": "drops what is in flight of whom it preempts where vLLM would",
         "max_model_len": "knows by it how much memory the longest sequence takes",
         "adaptive_long_prefill_threshold": "foresees by it how long vLLM makes a chunk",
         "scheduler_config": "foresees by it how long vLLM makes a chunk",
