@@ -14,6 +14,9 @@ from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, WeightTable
 
+PACES_INTERVAL_S = 0.02
+"""How old what is known of the running decodes' paces may get: looking costs O(running)."""
+
 
 class PromptRequest(LiveRequest, Protocol):
     """What is looked at of a running request whose prompt is not through."""
@@ -49,6 +52,8 @@ class Shaping:
         self, *, tokens_per_decode: int, admission: Admission, intake: Intake, meter: Meter
     ) -> None:
         self.cap = PrefillCap()
+        self._paces_due_s = 0.0
+        self._earliest_due_s: dict[float, float] = {}
         self._tokens_per_decode = tokens_per_decode
         self._admission = admission
         self._intake = intake
@@ -146,17 +151,27 @@ class Shaping:
     def _paces(
         self, running: Sequence[LiveRequest], table: WeightTable, now_s: float
     ) -> list[Pace]:
-        """Of the decodes of protected classes that have an objective for their pace."""
+        """The worst of each objective, of the decodes of protected classes that have one."""
         if not table.paced or table.paced.keys().isdisjoint(self._meter.running_classes()):
             return []
-        tickets, paces = self._intake.tickets, []
+        if now_s >= self._paces_due_s:
+            self._paces_due_s = now_s + PACES_INTERVAL_S
+            self._earliest_due_s = self._find_earliest_due(running, table)
+        return [Pace(tpot_s, due_s - now_s) for tpot_s, due_s in self._earliest_due_s.items()]
+
+    def _find_earliest_due(
+        self, running: Sequence[LiveRequest], table: WeightTable
+    ) -> dict[float, float]:
+        """By objective: when the latest token of the decode furthest behind was due."""
+        tickets, paced = self._intake.tickets, table.paced
+        earliest_s: dict[float, float] = {}
         for request in running:
             ticket = tickets.get(request.request_id)
-            if ticket and ticket.first_token_s is not None and ticket.task_class in table.paced:
-                tpot_s = table.paced[ticket.task_class]
-                generated_tokens = request.num_output_tokens
-                paces.append(Pace.of(tpot_s, ticket.first_token_s, generated_tokens, now_s))
-        return paces
+            if ticket and ticket.first_token_s is not None and ticket.task_class in paced:
+                tpot_s = paced[ticket.task_class]
+                due_s = ticket.first_token_s + (request.num_output_tokens - 1) * tpot_s
+                earliest_s[tpot_s] = min(due_s, earliest_s.get(tpot_s, due_s))
+        return earliest_s
 
 
 def urgency(ticket: Ticket, policy: ClassPolicy, now_s: float) -> float:
