@@ -6,6 +6,7 @@ is built inside.
 
 from typing import Any
 
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
@@ -46,6 +47,15 @@ class EngineView:
         """VLLM's own list, in its order."""
         running: list[Request] = self._scheduler.running
         return running
+
+    @property
+    def admits(self) -> bool:
+        """Whether waiting requests may start at all: an operator may have paused the engine."""
+        return bool(self._scheduler.pause_state is PauseState.UNPAUSED)
+
+    def could_start(self, request: Request) -> bool:
+        """Whether the request waits for a place only, and not for a grammar, say, or for KV."""
+        return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
     def prompt_ids(self) -> list[str]:
         """The running requests whose prompts are not through."""

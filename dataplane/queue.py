@@ -75,6 +75,10 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         """In a step: the first of each class that the gate has not closed, in their order."""
         return iter(self._contest.heads())
 
+    def request_of(self, ticket: Ticket) -> Request:
+        """The waiting request that a ticket is of."""
+        return self._waiting[ticket.request_id][0]
+
     def add_request(self, request: Request) -> None:
         """Queue an arrival at the end of its class."""
         ticket = self._ticket_of(request)

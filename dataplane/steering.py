@@ -179,16 +179,21 @@ class Steering:
         )
 
     def _displacement(self, table: WeightTable, now_s: float) -> Displacement | None:
-        if not len(self._queue) or not self._displacer.due(now_s) or self._roomy():
+        if not len(self._queue) or not self._displacer.due(now_s):
+            return None
+        if self._roomy() or not self._view.admits:
             return None
         return self._displacer.displace(
-            self._queue.heads(),
+            [head for head in self._queue.heads() if self._could_start(head[0])],
             self._view.running,
             room=self._view.room(),
             table=table,
             model=self._model,
             now_s=now_s,
         )
+
+    def _could_start(self, ticket: Ticket) -> bool:
+        return self._view.could_start(self._queue.request_of(ticket))
 
     def _roomy(self) -> bool:
         """Whether whoever may go next finds a slot, and memory for the longest prompt."""
