@@ -132,6 +132,27 @@ class ClassLanes:
         self.leader = minus_rank, base, slope, head.arrived_s, head.place, head
         self.due_s = due_s
 
+    def reweigh(self, table: WeightTable) -> bool:
+        """Take on a table that changes no more than weights; False: this one changes more.
+
+        Which request leads, and until when, stays as it is: only what it claims does not.
+        Something must wait, and be settled.
+        """
+        policy = table.policy(self.task_class)
+        if policy.terms != self.policy.terms or table.discipline is not self.table.discipline:
+            return False
+        self.table, self.policy = table, policy
+        minus_rank, _, _, since_s, place, head = self.leader
+        if minus_rank != -OVERDUE:
+            self.leader = (
+                minus_rank,
+                *self._ordering(head, policy, self.account),
+                since_s,
+                place,
+                head,
+            )
+        return True
+
     def _lead(self, in_time: Ticket | None, now_s: float) -> tuple[int, Ticket]:
         """Minus the rank, and the head: by rank, then by place."""
         on_time = _first(self._preempted) if self._preempted else in_time
@@ -194,7 +215,7 @@ def line_up(classes: Iterable[ClassLanes], table: WeightTable, now_s: float) -> 
     """How each class stands; written out, as each step's first dispatch waits for it."""
     standings: list[Standing] = []
     for lanes in classes:
-        if now_s > lanes.due_s or lanes.table is not table:
+        if now_s > lanes.due_s or (lanes.table is not table and not lanes.reweigh(table)):
             lanes.settle(table, now_s)
         minus_rank, base, slope, since_s, place, head = lanes.leader
         standings.append((minus_rank, -base - slope * (now_s - since_s), place, head))

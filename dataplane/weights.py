@@ -75,6 +75,7 @@ class ClassPolicy:
         value: worth of one request that meets its SLO; only ratios matter.
         max_wait_s: a request that waited longer goes first; None: no bound.
         gain_per_s: ``weight / slo.ttft_s``, the slope of the class's index in its age.
+        terms: all that says when a request is late or overdue, and what follows.
 
     Raises:
         ValueError: a number is outside its range.
@@ -89,9 +90,10 @@ class ClassPolicy:
     max_wait_s: float | None = None
     tier: Tier = Tier.P1
     gain_per_s: float = field(init=False)
+    terms: tuple[float, LatePolicy, float | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse numbers outside their range; derive the gain once, off the hot path."""
+        """Refuse numbers outside their range; derive what the hot path asks for."""
         for name in ("weight", "default_weight", "value"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -99,6 +101,7 @@ class ClassPolicy:
         if self.max_wait_s is not None and not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s must be positive, got {self.max_wait_s}")
         object.__setattr__(self, "gain_per_s", self.weight / self.slo.ttft_s)
+        object.__setattr__(self, "terms", (self.slo.ttft_s, self.late, self.max_wait_s))
 
 
 @dataclass(frozen=True, slots=True)
