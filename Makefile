@@ -30,11 +30,12 @@ bench-hook: setup
 bench-urgent: setup
 	$(BIN)/python -m benchmarks.urgent --json benchmarks/results/urgent.json $(BENCH_ARGS)
 
-test: setup lint
-	$(BIN)/python -m pytest
+# What starts engines and servers has the machine to itself.
+test: setup lint test-fast
+	$(BIN)/python -m pytest -m system
 
 test-fast: setup
-	$(BIN)/python -m pytest -m "not system"
+	$(BIN)/python -m pytest -m "not system" -n auto
 
 lint: setup protos-check
 	$(BIN)/ruff format --check .
