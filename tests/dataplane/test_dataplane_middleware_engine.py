@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -16,6 +17,18 @@ from protos.trimtab.v1 import weights_pb2 as pb
 pytestmark = pytest.mark.system
 
 SIZE = EngineSize(hidden=128, layers=2, heads=2, kv_heads=1)
+# Little more memory than the longest request needs, so that a dozen long ones run out of it, and
+# a breaker that opens at the first shortage.
+FEW_BLOCKS = ["--num-gpu-blocks-override", "40"]
+QUICK_BREAKER = {
+    "TRIMTAB_HELD_BACK": "refuse",
+    "TRIMTAB_BREAKER__MAX_INCIDENTS_PER_S": "0",
+    "TRIMTAB_BREAKER__SLOW_STEP_RATIO": "1",
+    "TRIMTAB_BREAKER__SLOW_STEP_FLOOR_S": "0.0001",
+    "TRIMTAB_BREAKER__OPEN_AFTER_S": "0",
+    "TRIMTAB_BREAKER__COOL_DOWN_S": "5",
+    "TRIMTAB_BREAKER__QUIET_S": "1",
+}
 COMPLETION = {"model": MODEL_NAME, "prompt": "a", "max_tokens": 4, "ignore_eos": True}
 MESSAGES = {"model": MODEL_NAME, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 BODIES: dict[str, dict[str, object]] = {
@@ -49,26 +62,32 @@ class Server:
             if sample.name == "trimtab_requests_arrived_total"
         }
 
-    def publish(self, *classes: str, rules: list[pb.ClassRule] | None = None) -> None:
+    def publish(
+        self, *classes: str | pb.ClassPolicy, rules: list[pb.ClassRule] | None = None
+    ) -> None:
         version = next(self._versions)
-        policies = [class_policy(name) for name in classes]
+        policies = [class_policy(one) if isinstance(one, str) else one for one in classes]
+        names = {policy.task_class for policy in policies}
         self._plane.say.put(
             push(snapshot(version, classes=policies, rules=rules or []), nonce=str(version))
         )
         eventually(lambda: any(m.ack.version == version for m in self._plane.of_kind("ack")))
-        eventually(lambda: set(classes) <= self.arrived().keys())
+        eventually(lambda: names <= self.arrived().keys())
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     port = free_port()
-    engine = VllmEngine(
-        tmp_path_factory.mktemp("trimtab"),
-        control_plane=f"127.0.0.1:{port}",
-        size=SIZE,
-        api_servers=2,
-        options=["--middleware", "dataplane.middleware.ClassHeaders"],
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in QUICK_BREAKER.items():
+            environment.setenv(name, value)
+        engine = VllmEngine(
+            tmp_path_factory.mktemp("trimtab"),
+            control_plane=f"127.0.0.1:{port}",
+            size=SIZE,
+            api_servers=2,
+            options=["--middleware", "dataplane.middleware.ClassHeaders", *FEW_BLOCKS],
+        )
     with engine.child:
         engine.wait_ready()
         plane = ControlPlane(port)
@@ -122,8 +141,9 @@ def test_a_stream_is_streamed_and_the_built_in_rules_see_that_it_is_one(server: 
 
 
 def test_a_malformed_header_gets_400_with_the_rule_and_reaches_no_engine(server: Server) -> None:
-    before = server.arrived()
-    answer = server.post("/v1/chat/completions", MESSAGES, x_task_class="not a name")
+    server.publish("nobody")
+    body = {**MESSAGES, "vllm_xargs": {"task_class": "nobody"}}
+    answer = server.post("/v1/chat/completions", body, x_task_class="not a name")
     assert answer.status_code == 400
     assert answer.json()["error"] == {
         "message": "header X-Task-Class must be 1 to 64 of A-Z a-z 0-9 _ . -",
@@ -131,7 +151,7 @@ def test_a_malformed_header_gets_400_with_the_rule_and_reaches_no_engine(server:
         "param": "X-Task-Class",
         "code": 400,
     }
-    assert server.arrived() == before
+    assert server.arrived()["nobody"] == 0
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"vllm_xargs": 7}', b"\xff"])
@@ -141,3 +161,25 @@ def test_vllm_answers_a_body_that_it_cannot_use_as_ever(server: Server, content:
     headed = httpx.post(url, content=content, headers={**kind, "X-Task-Class": "vip"})
     assert plain.is_client_error
     assert (headed.status_code, headed.text) == (plain.status_code, plain.text)
+
+
+def test_a_breaker_that_opens_turns_the_worst_tier_away_at_the_door_until_it_recovers(
+    server: Server,
+) -> None:
+    server.publish(class_policy("gold", tier=pb.TIER_P0), class_policy("bulk", tier=pb.TIER_P2))
+    # The engine learns what a step for one request takes; those for a dozen are slower.
+    server.post("/v1/completions", {**COMPLETION, "max_tokens": 64})
+    long = [{**COMPLETION, "prompt": letter, "max_tokens": 1500} for letter in "abcdefghijkl"]
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(server.post, "/v1/completions", body) for body in long]
+        eventually(lambda: "trimtab_breaker_state 2.0" in server.metrics(), timeout_s=60)
+        refusal = ask(server, "bulk")
+        assert ask(server, "gold").status_code == 200
+        assert all(future.result().status_code == 200 for future in asked)
+    assert refusal.status_code == refusal.json()["error"]["code"] == 503
+    assert int(refusal.headers["Retry-After"]) >= 1
+    eventually(lambda: ask(server, "bulk").status_code == 200, timeout_s=60)
+
+
+def ask(server: Server, task_class: str) -> httpx.Response:
+    return server.post("/v1/completions", COMPLETION, x_task_class=task_class)
