@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.classes import LatePolicy, Slo, TaskClass, Tier
-from training.simulator.model import Balancer, Discipline, EngineModel, Fleet, Shaping
+from training.simulator.model import Balancer, Discipline, EngineModel, Fleet, Preemption, Shaping
 from training.simulator.workload import Workload
 
 CLASSES = (
@@ -66,6 +66,14 @@ fleets = st.builds(
     shaping=st.sampled_from(Shaping),
     declares_output=st.booleans(),
     tick_s=st.sampled_from([0.7, 2.0]),
+    preemption=st.none()
+    | st.builds(
+        Preemption,
+        patience_ratio=st.sampled_from([0.1, 0.5]),
+        min_run_s=st.sampled_from([0.0, 0.3]),
+        max_preemptions=st.sampled_from([1, 2]),
+        recompute_share=st.sampled_from([0.01, 0.5]),
+    ),
 )
 
 

@@ -6,16 +6,24 @@ time, is agreement in each of these decisions.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request as VllmRequest
 
+from dataplane.admission import Admission
+from dataplane.breaker import Breaker
 from dataplane.budget import Pace, PrefillCap, RunningPrefill, WaitingPrompts, plan_prefill
+from dataplane.config import BreakerSettings, PreemptionSettings, ReserveSettings
+from dataplane.displacement import Displacer
 from dataplane.faults import FaultBarrier
+from dataplane.intake import Intake
 from dataplane.queue import ClassRequestQueue
+from dataplane.reserve import KvReserve
+from dataplane.room import Room
 from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, LatePolicy, Slo, Tier, WeightTable
@@ -51,6 +59,25 @@ class Request:
         return self.target - self.computed
 
 
+class Running:
+    """A running request as the plugin sees it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request_id = request.ticket.request_id
+        self.num_computed_tokens = request.computed
+        self.num_output_tokens = request.ticket.generated_tokens
+
+
+class Tickets:
+    """The part of the plugin's intake that finds a request's ticket."""
+
+    def __init__(self, requests: dict[str, Request]) -> None:
+        self.tickets = {name: request.ticket for name, request in requests.items()}
+
+    def ticket_of(self, request: Running) -> Ticket:
+        return self.tickets[request.request_id]
+
+
 @dataclass(eq=False)
 class Engine:
     fleet: Fleet
@@ -68,6 +95,25 @@ class Engine:
             lambda request: self.requests[request.request_id].ticket, self.barrier
         )
 
+        preemption = self.fleet.preemption
+        settings = PreemptionSettings(enabled=False)
+        if preemption is not None:
+            settings = PreemptionSettings(**asdict(preemption))
+        engine = self.fleet.engine
+        self.displacer = Displacer(
+            settings,
+            admission=Admission(
+                Breaker(BreakerSettings(enabled=False)),
+                KvReserve(ReserveSettings(enabled=False), engine.kv_blocks),
+                total_blocks=engine.kv_blocks,
+                block_tokens=engine.block_tokens,
+                groups=1,
+            ),
+            intake=cast("Intake", Tickets(self.requests)),
+            may_go=lambda _: True,
+            blocks_of=lambda one: self.blocks(one.num_computed_tokens),
+        )
+
     @property
     def load(self) -> int:
         return len(self.queue) + len(self.running)
@@ -80,6 +126,17 @@ class Engine:
     @property
     def waiting(self) -> list[Request]:
         return [self.requests[request.request_id] for request in self.queue]
+
+    @property
+    def room(self) -> Room:
+        engine = self.fleet.engine
+        return Room(
+            slots_free=engine.slots - len(self.running),
+            blocks_free=self.free_blocks,
+            step_tokens=engine.step_tokens,
+            chunk_tokens=self.chunk,
+            kv_tokens=(engine.kv_blocks - self.free_blocks) * engine.block_tokens,
+        )
 
     @property
     def chunk(self) -> int:
@@ -96,7 +153,10 @@ class Engine:
             self.ready_s = math.inf
             return
         self.queue.begin_step(table, now_s)
-        budget, allowed = self.plan(table, now_s)
+        self.order_running(table)
+        budget, allowed = self.fleet.engine.step_tokens, dict[str, int]()
+        if not self.displace(table, tick, now_s):
+            budget, allowed = self.plan(table, now_s)
         load = self.run_running(budget, allowed, tick)
         if not load.preempted:
             self.run_waiting(load, now_s)
@@ -134,13 +194,33 @@ class Engine:
             )
         )
 
+    def order_running(self, table: WeightTable) -> None:
+        short = self.free_blocks < self.blocks(self.fleet.engine.step_tokens) + len(self.running)
+        if short and self.fleet.discipline is not Discipline.FCFS:
+            self.running.sort(key=lambda one: -self.policy(one, table).weight)
+
+    def displace(self, table: WeightTable, tick: int, now_s: float) -> bool:
+        stock = self.fleet.discipline is Discipline.FCFS
+        if stock or not len(self.queue) or not self.displacer.due(now_s):
+            return False
+        displacement = self.displacer.displace(
+            self.queue.heads(),
+            [Running(one) for one in self.running],
+            room=self.room,
+            table=table,
+            model=self.step_time,
+            now_s=now_s,
+        )
+        if displacement is None:
+            return False
+        for victim in displacement.victims:
+            self.preempt(self.requests[victim.request_id], tick)
+        self.queue.pin(displacement.beneficiary)
+        return True
+
     def plan(self, table: WeightTable, now_s: float) -> tuple[int, dict[str, int]]:
         engine = self.fleet.engine
-        stock = self.fleet.discipline is Discipline.FCFS
-        short = self.free_blocks < self.blocks(engine.step_tokens) + len(self.running)
-        if short and not stock:
-            self.running.sort(key=lambda one: -self.policy(one, table).weight)
-        if stock or self.fleet.shaping is Shaping.STOCK:
+        if self.fleet.discipline is Discipline.FCFS or self.fleet.shaping is Shaping.STOCK:
             return engine.step_tokens, {}
         prefills = [one for one in self.running if one.left > 0]
         own = [
@@ -165,7 +245,7 @@ class Engine:
                 model=self.step_time,
                 paces=self.paces(now_s),
                 decoding=decoding,
-                kv_tokens=(engine.kv_blocks - self.free_blocks) * engine.block_tokens,
+                kv_tokens=self.room.kv_tokens,
                 full_tokens=full,
                 demand_tokens=demand,
                 now_s=now_s,
@@ -240,6 +320,7 @@ class Engine:
                 request.ticket.dispatched_s = now_s
             self.admissions += 1
             request.ticket.admission = self.admissions
+            request.ticket.admitted_s = now_s
             load.take(chunk, 0, prompt=True)
             self.compute(request, chunk)
 
@@ -261,8 +342,7 @@ class Engine:
         if not load.prefill + load.decoding:
             return EMPTY_STEP_S
         engine = self.fleet.engine
-        kv_tokens = (engine.kv_blocks - self.free_blocks) * engine.block_tokens
-        linear_s = self.step_time.time_s(load.prefill, load.decoding, kv_tokens)
+        linear_s = self.step_time.time_s(load.prefill, load.decoding, self.room.kv_tokens)
         return linear_s + engine.chunk_context_s * load.chunk_context
 
     def policy(self, request: Request, table: WeightTable) -> ClassPolicy:

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from training.simulator.compiled import compiled
-from training.simulator.scene import Scene
+from training.simulator.scene import P1, Scene
 from training.simulator.state import Records
 
 MAX_OVERHEAD_RATIO = 0.02
@@ -166,7 +166,7 @@ def _allowed_s(scene: Scene, e: int, floor_s: float, now_s: float) -> float:
         r = scene.slots[e, i].request
         kind, request = scene.kinds[scene.work[r].kind], scene.requests[r]
         tpot_s = kind.tpot_slo_s
-        if not kind.protected or not floor_s <= tpot_s < np.inf or request.generated == 0:
+        if kind.tier > P1 or not floor_s <= tpot_s < np.inf or request.generated == 0:
             continue
         ahead_s = request.first_token_s + (request.generated - 1) * tpot_s - now_s
         allowed_s = min(allowed_s, tpot_s + min(max(ahead_s, 0.0), 3.0 * tpot_s))

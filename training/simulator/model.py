@@ -84,13 +84,33 @@ class EngineModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemption:
+    """When a waiting request takes the place of running ones; the plugin's settings.
+
+    Attributes:
+        weight_ratio: the weight of the one is at least so many times that of the other.
+        patience_ratio: share of its slack that a request first waits for a place.
+        min_run_s: least time on the engine between two preemptions of a request.
+        max_preemptions: of one request.
+        recompute_share: of what the engine could prefill, spent on recomputing at most.
+    """
+
+    weight_ratio: float = 1.5
+    patience_ratio: float = 0.5
+    min_run_s: float = 1.0
+    max_preemptions: int = 2
+    recompute_share: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """Equal engines behind a balancer, and how they schedule.
 
     Attributes:
         declares_output: whether a request's ``max_tokens`` is what it will generate; else it
-            has none. ``gcmu`` and ``wfq`` look at it.
+            has none. ``gcmu``, ``wfq`` and preemption look at it.
         tick_s: weights change, and metrics are read, this often.
+        preemption: by weight; None: there is none. Under ``fcfs`` there never is.
 
     Raises:
         ValueError: there is no engine, or a tick takes no time.
@@ -103,6 +123,7 @@ class Fleet:
     shaping: Shaping = Shaping.SHAPED
     declares_output: bool = False
     tick_s: float = STEP_S
+    preemption: Preemption | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""

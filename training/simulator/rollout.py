@@ -121,6 +121,7 @@ def _within(workload: Workload, state: State, end_s: float) -> tuple[int, Worklo
         own.requests["behind"],
         own.lanes["first"],
         own.lanes["last"],
+        own.queues["refused"],
         own.slots["request"],
         own.cursor["arrival"],
     ):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.classes import LatePolicy, TaskClass, Tier
-from training.simulator.model import Balancer, Discipline, Fleet, Shaping
+from training.simulator.model import Balancer, Discipline, EngineModel, Fleet, Preemption, Shaping
 from training.simulator.state import Records, State
 from training.simulator.workload import Workload
 
@@ -27,6 +27,10 @@ _DISCIPLINES = (
     Discipline.FCFS,
     Discipline.CP_SCORE,
 )
+
+
+P0, P1, P2 = range(3)
+_TIERS = (Tier.P0, Tier.P1, Tier.P2)
 
 
 class Measurement(IntEnum):
@@ -72,6 +76,12 @@ _RULES = np.dtype(
         ("decode_s_per_sequence", np.float64),
         ("kv_s_per_token", np.float64),
         ("chunk_context_s", np.float64),
+        ("preempts", np.int64),
+        ("weight_ratio", np.float64),
+        ("patience_ratio", np.float64),
+        ("min_run_s", np.float64),
+        ("max_preemptions", np.int64),
+        ("recompute_tokens_per_min", np.float64),
     ]
 )
 _KIND = np.dtype(
@@ -82,7 +92,7 @@ _KIND = np.dtype(
         ("max_wait_s", np.float64),
         ("value", np.float64),
         ("demotes", np.int64),
-        ("protected", np.int64),
+        ("tier", np.int64),
     ]
 )
 _ARRIVAL = np.dtype(
@@ -147,7 +157,7 @@ def asks_of(classes: int) -> Records:
 
 
 def _rules(fleet: Fleet) -> Records:
-    engine = fleet.engine
+    engine, preemption = fleet.engine, fleet.preemption or Preemption()
     stock = fleet.discipline is Discipline.FCFS or fleet.shaping is Shaping.STOCK
     row = (
         _DISCIPLINES.index(fleet.discipline),
@@ -166,8 +176,19 @@ def _rules(fleet: Fleet) -> Records:
         engine.decode_s_per_sequence,
         engine.kv_s_per_token,
         engine.chunk_context_s,
+        fleet.preemption is not None and fleet.discipline is not Discipline.FCFS,
+        preemption.weight_ratio,
+        preemption.patience_ratio,
+        preemption.min_run_s,
+        preemption.max_preemptions,
+        preemption.recompute_share * _prefill_tokens_per_s(engine) * 60.0,
     )
     return np.array([row], dtype=_RULES).view(np.recarray)
+
+
+def _prefill_tokens_per_s(engine: EngineModel) -> float:
+    """What the engine could prefill at most."""
+    return engine.step_tokens / (engine.base_s + engine.prefill_s_per_token * engine.step_tokens)
 
 
 def _kinds(classes: tuple[TaskClass, ...]) -> Records:
@@ -179,7 +200,7 @@ def _kinds(classes: tuple[TaskClass, ...]) -> Records:
             _bound(one.max_wait_s),
             one.value,
             one.late is LatePolicy.DEMOTE,
-            one.tier in (Tier.P0, Tier.P1),
+            _TIERS.index(one.tier),
         )
         for one in classes
     ]

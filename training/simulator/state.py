@@ -29,6 +29,9 @@ _REQUEST = np.dtype(
         ("target", np.int64),  # tokens known at its last admission; beyond, it decodes
         ("blocks", np.int64),
         ("preemptions", np.int64),
+        ("displaced", np.int64),  # preemptions by weight
+        ("admission", np.int64),  # among all of its engine, the last
+        ("admitted_s", np.float64),
         ("dispatched_s", np.float64),  # when it first got onto the engine
         ("first_token_s", np.float64),
         ("finished_s", np.float64),
@@ -41,12 +44,16 @@ _ENGINE = np.dtype(
         ("free_blocks", np.int64),
         ("running", np.int64),
         ("waiting", np.int64),
+        ("admissions", np.int64),
         ("first_place", np.int64),
         ("last_place", np.int64),
         ("fair_tag", np.float64),  # at which service is being given under wfq
         ("credit_s", np.float64),  # what capped steps may cost
         ("credit_per_s", np.float64),  # how it grows
         ("credited_s", np.float64),  # until when it has grown
+        ("look_s", np.float64),  # when preemption by weight is considered again
+        ("recompute_tokens", np.float64),  # what it may spend
+        ("refilled_s", np.float64),  # until when that has grown; NaN: not yet
     ]
 )
 _QUEUE = np.dtype(
@@ -58,6 +65,8 @@ _QUEUE = np.dtype(
         ("generation_tokens", np.float64),  # what a request is believed to generate
         ("ended", np.float64),  # requests that this mean counts for
         ("weight", np.float64),  # in force in the step in flight
+        ("refused", np.int64),  # the head that was last refused a preemption
+        ("retry_s", np.float64),  # when it may ask again
         ("finish_tag", np.float64),  # service under wfq, in tokens per unit of weight
     ]
 )
@@ -66,6 +75,7 @@ _SLOT = np.dtype(
     [
         ("request", np.int64),
         ("allowed", np.int64),  # prompt tokens in the step being planned
+        ("victim", np.int64),  # room for those to be preempted by weight
         ("sampled", np.int64),  # 1: the step in flight gives it a token
     ]
 )
@@ -112,6 +122,8 @@ class State(NamedTuple):
         for field in ("dispatched_s", "first_token_s", "finished_s"):
             state.requests[field] = np.nan
         state.engines["ready_s"] = np.inf
+        state.engines["refilled_s"] = np.nan
+        state.queues["refused"] = -1
         state.engines["free_blocks"] = fleet.engine.kv_blocks
         state.queues["generation_tokens"] = PRIOR_GENERATION_TOKENS
         state.queues["ended"] = PRIOR_REQUESTS

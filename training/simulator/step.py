@@ -10,6 +10,8 @@ import numpy as np
 from training.simulator.budget import capped_tokens, share_by_weight, step_time_s
 from training.simulator.compiled import compiled
 from training.simulator.disciplines import head, leader, learn, pop, prepend
+from training.simulator.displacement import find_victims
+from training.simulator.memory import blocks_of, known_blocks, known_tokens
 from training.simulator.scene import FCFS, Float, Measurement, Scene
 
 EMPTY_STEP_S = 1e-3
@@ -36,8 +38,8 @@ def run_step(scene: Scene, e: int, weights: Float, tick: int, now_s: float) -> N
         return
     for c in range(len(weights)):
         scene.queues[e, c].weight = weights[c]
-    budget = plan(scene, e, now_s)
-    engine.ready_s = now_s + _schedule(scene, e, budget, tick, now_s)
+    budget, pinned = plan(scene, e, tick, now_s)
+    engine.ready_s = now_s + _schedule(scene, e, budget, pinned, tick, now_s)
 
 
 @compiled
@@ -97,17 +99,44 @@ def _met(scene: Scene, r: int) -> bool:
 
 
 @compiled
-def plan(scene: Scene, e: int, now_s: float) -> int:
-    """Say how many tokens each running prompt may compute, and how many the step may in all."""
+def plan(scene: Scene, e: int, tick: int, now_s: float) -> tuple[int, int]:
+    """Make room by weight where that is due, or share the step's prompt tokens.
+
+    Says how many tokens the step may compute, and which request goes before all others: -1,
+    none, or the one for which others were preempted. Each running prompt's slot says how
+    many it may.
+    """
     rules, engine = scene.rules[0], scene.engines[e]
     if rules.discipline != FCFS:
         most_blocks = -(-rules.step_tokens // rules.block_tokens) + engine.running
         if engine.free_blocks < most_blocks:
             _order_by_weight(scene, e)
+    pinned = _displace(scene, e, tick, now_s) if rules.preempts else -1
     for i in range(engine.running):
         scene.slots[e, i].allowed = _UNLIMITED
-    if not rules.shares:
-        return rules.step_tokens
+    if pinned >= 0 or not rules.shares:
+        return rules.step_tokens, pinned
+    return _share(scene, e, now_s), -1
+
+
+@compiled
+def _displace(scene: Scene, e: int, tick: int, now_s: float) -> int:
+    """Send requests back for a head that cannot wait; that head, -1: none."""
+    r, victims = find_victims(scene, e, now_s)
+    for at in range(victims):
+        victim = scene.slots[e, at].victim
+        i = 0
+        while scene.slots[e, i].request != victim:
+            i += 1
+        scene.requests[victim].displaced += 1
+        _preempt(scene, e, i, tick)
+    return r
+
+
+@compiled
+def _share(scene: Scene, e: int, now_s: float) -> int:
+    """Say how many tokens each running prompt may compute, and how many the step may in all."""
+    rules, engine = scene.rules[0], scene.engines[e]
     chunk = chunk_tokens(scene, e)
     prefilling, wanted = _ask_running(scene, e, chunk)
     able = 0
@@ -123,7 +152,7 @@ def plan(scene: Scene, e: int, now_s: float) -> int:
             demand += scene.queues[e, c].prompt_tokens
         tokens = capped_tokens(scene, e, decoding, full, demand, now_s)
     if prefilling > 0:
-        _allow(scene, e, tokens)
+        _allow(scene, e, chunk, tokens)
     return rules.step_tokens if tokens >= full else rules.step_tokens - full + tokens
 
 
@@ -169,7 +198,7 @@ def _ask_waiting(scene: Scene, e: int, chunk: int, now_s: float) -> int:
 
 
 @compiled
-def _allow(scene: Scene, e: int, tokens: int) -> None:
+def _allow(scene: Scene, e: int, chunk: int, tokens: int) -> None:
     """Each class gets its share by weight; within it the earliest admitted goes first."""
     by_class, asks = scene.asks[0], scene.asks[1]
     count = 0
@@ -187,13 +216,13 @@ def _allow(scene: Scene, e: int, tokens: int) -> None:
         left = scene.requests[slot.request].target - scene.requests[slot.request].computed
         if left > 0:
             ask = by_class[scene.work[slot.request].kind]
-            slot.allowed = min(left, ask.share)
+            slot.allowed = min(left, chunk, ask.share)
             ask.share -= slot.allowed
 
 
 @compiled
 def _schedule(
-    scene: Scene, e: int, budget: int, tick: int, now_s: float
+    scene: Scene, e: int, budget: int, pinned: int, tick: int, now_s: float
 ) -> float:
     """Spend the step's tokens; how long it takes."""
     engine, rules = scene.engines[e], scene.rules[0]
@@ -218,10 +247,11 @@ def _schedule(
                 decoding += 1
         i += 1
     while victims == 0 and budget > 0 and engine.waiting > 0 and engine.running < rules.slots:
-        r, in_turn = leader(scene, e, now_s)
+        r, in_turn = (pinned, False) if pinned >= 0 else leader(scene, e, now_s)
         if known_blocks(scene, r) > engine.free_blocks:
             break
         pop(scene, e, r, in_turn)
+        pinned = -1
         tokens = min(known_tokens(scene, r), chunk, budget)
         _admit(scene, e, r, tokens, now_s)
         budget -= tokens
@@ -248,10 +278,12 @@ def _make_room(scene: Scene, e: int, i: int, tokens: int, tick: int) -> int:
 
 @compiled
 def _preempt(scene: Scene, e: int, i: int, tick: int) -> None:
-    """Send the i-th running request, the last, back to the queue; what it computed is lost."""
+    """Send the i-th running request back to the queue; what it computed is lost."""
     r = scene.slots[e, i].request
     request, c = scene.requests[r], scene.work[r].kind
     scene.engines[e].running -= 1
+    for at in range(i, scene.engines[e].running):
+        scene.slots[e, at].request = scene.slots[e, at + 1].request
     scene.engines[e].free_blocks += request.blocks
     scene.queues[e, c].running -= 1
     scene.series[tick, c, _PREEMPTIONS] += 1
@@ -268,7 +300,9 @@ def _admit(scene: Scene, e: int, r: int, tokens: int, now_s: float) -> None:
     engine, request = scene.engines[e], scene.requests[r]
     scene.slots[e, engine.running].request = r
     engine.running += 1
+    engine.admissions += 1
     scene.queues[e, scene.work[r].kind].running += 1
+    request.admission, request.admitted_s = engine.admissions, now_s
     request.target = known_tokens(scene, r)
     if np.isnan(request.dispatched_s):
         request.dispatched_s = now_s
@@ -311,21 +345,3 @@ def chunk_tokens(scene: Scene, e: int) -> int:
     if rules.chunk_tokens > 0 and engine.running + engine.waiting > 1:
         return rules.chunk_tokens
     return rules.step_tokens
-
-
-@compiled
-def known_tokens(scene: Scene, r: int) -> int:
-    """Of a request's sequence."""
-    return scene.work[r].prompt_tokens + scene.requests[r].generated
-
-
-@compiled
-def known_blocks(scene: Scene, r: int) -> int:
-    """KV blocks for them."""
-    return blocks_of(scene, known_tokens(scene, r))
-
-
-@compiled
-def blocks_of(scene: Scene, tokens: int) -> int:
-    """KV blocks for so many tokens."""
-    return -(-tokens // scene.rules[0].block_tokens)
