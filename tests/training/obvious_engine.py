@@ -22,6 +22,7 @@ from dataplane.displacement import Displacer
 from dataplane.faults import FaultBarrier
 from dataplane.intake import Intake
 from dataplane.queue import ClassRequestQueue
+from dataplane.progress import LiveRequest
 from dataplane.reserve import KvReserve
 from dataplane.room import Room
 from dataplane.step_time import StepTimeModel
@@ -64,6 +65,7 @@ class Running:
 
     def __init__(self, request: Request) -> None:
         self.request_id = request.ticket.request_id
+        self.arrival_time = request.ticket.arrived_s
         self.num_computed_tokens = request.computed
         self.num_output_tokens = request.ticket.generated_tokens
 
@@ -205,7 +207,7 @@ class Engine:
             return False
         displacement = self.displacer.displace(
             self.queue.heads(),
-            [Running(one) for one in self.running],
+            cast("list[LiveRequest]", [Running(one) for one in self.running]),
             room=self.room,
             table=table,
             model=self.step_time,
@@ -233,7 +235,7 @@ class Engine:
             )
             for one in prefills
         ]
-        waiting = self.able(table)
+        waiting = self.able()
         if not own and not waiting:
             return engine.step_tokens, {}
         decoding = len(self.running) - len(prefills)
@@ -253,7 +255,7 @@ class Engine:
         plan = plan_prefill(budget_tokens=tokens, prefills=own, waiting=waiting)
         return engine.step_tokens - full + tokens if tokens < full else engine.step_tokens, plan
 
-    def able(self, table: WeightTable) -> list[WaitingPrompts]:
+    def able(self) -> list[WaitingPrompts]:
         slots_free = self.fleet.engine.slots - len(self.running)
         if not slots_free:
             return []
@@ -263,9 +265,7 @@ class Engine:
                 own = [one for one in self.waiting if one.ticket.task_class == ticket.task_class]
                 wanted = sum(one.ticket.prompt_tokens for one in own)
                 most = len(own) * self.chunk
-                able.append(
-                    WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most))
-                )
+                able.append(WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most)))
         return sorted(able, key=lambda one: -one.weight)[:slots_free]
 
     def paces(self, now_s: float) -> list[Pace]:
@@ -472,9 +472,9 @@ def _read_gauges(
         )
         gauges[kind, Measurement.OLDEST_WAIT_S] = now_s - min(
             [
-                engine.queue.oldest_arrival_s(one.name)
+                oldest_s
                 for engine in engines
-                if engine.queue.oldest_arrival_s(one.name) is not None
+                if (oldest_s := engine.queue.oldest_arrival_s(one.name)) is not None
             ],
             default=now_s,
         )

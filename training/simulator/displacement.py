@@ -66,7 +66,7 @@ def _waited(scene: Scene, e: int, c: int, r: int, now_s: float) -> bool:
     """Whether the request has used up its patience."""
     slack_s = scene.kinds[c].ttft_slo_s - _first_token_s(scene, e, r)
     age_s = now_s - scene.work[r].arrived_s
-    return bool(age_s >= scene.rules[0].patience_ratio * slack_s)
+    return age_s >= scene.rules[0].patience_ratio * slack_s
 
 
 @compiled
@@ -75,7 +75,7 @@ def _first_token_s(scene: Scene, e: int, r: int) -> float:
     rules, prompt_tokens = scene.rules[0], scene.work[r].prompt_tokens
     steps = -(-prompt_tokens // rules.step_tokens)
     step_s = step_time_s(scene, e, 0, scene.engines[e].running)
-    return float(rules.prefill_s_per_token * prompt_tokens + steps * step_s)
+    return rules.prefill_s_per_token * prompt_tokens + steps * step_s
 
 
 @compiled
@@ -88,7 +88,7 @@ def _needs_place(scene: Scene, e: int, c: int, r: int, now_s: float) -> bool:
     age_s = now_s - scene.work[r].arrived_s
     if kind.demotes and age_s > slack_s:
         return False
-    return bool(age_s + _free_in_s(scene, e) > slack_s)
+    return age_s + _free_in_s(scene, e) > slack_s
 
 
 @compiled
@@ -100,12 +100,12 @@ def _free_in_s(scene: Scene, e: int) -> float:
     for i in range(scene.engines[e].running):
         r = scene.slots[e, i].request
         least = min(least, scene.work[r].output_tokens - scene.requests[r].generated)
-    return float(least * step_time_s(scene, e, 0, scene.engines[e].running))
+    return least * step_time_s(scene, e, 0, scene.engines[e].running)
 
 
 @compiled
 def _lacking_blocks(scene: Scene, e: int, r: int) -> int:
-    return int(max(0, known_blocks(scene, r) - scene.engines[e].free_blocks))
+    return max(0, known_blocks(scene, r) - scene.engines[e].free_blocks)
 
 
 @compiled
@@ -146,11 +146,13 @@ def _recompute_budget(scene: Scene, e: int, now_s: float) -> float:
     earned = per_min * (now_s - since_s) / 60.0
     engine.recompute_tokens = min(per_min, engine.recompute_tokens + earned)
     engine.refilled_s = now_s
-    return float(engine.recompute_tokens)
+    return engine.recompute_tokens
 
 
 @compiled
-def _may_go(scene: Scene, e: int, c: int, i: int, budget: float, now_s: float) -> bool:
+def _may_go(  # noqa: PLR0917 - numba wants them by position
+    scene: Scene, e: int, c: int, i: int, budget: float, now_s: float
+) -> bool:
     """Whether the i-th running request may give way to a head of this class."""
     rules, r = scene.rules[0], scene.slots[e, i].request
     request, own = scene.requests[r], scene.work[r].kind
@@ -159,7 +161,7 @@ def _may_go(scene: Scene, e: int, c: int, i: int, budget: float, now_s: float) -
         return False
     often = request.displaced >= rules.max_preemptions
     briefly = now_s - request.admitted_s < rules.min_run_s
-    return bool(not often and not briefly and request.computed <= budget)
+    return not often and not briefly and request.computed <= budget
 
 
 @compiled
@@ -192,12 +194,12 @@ def _before(scene: Scene, e: int, i: int, other: int) -> bool:
     kind, other_kind = scene.work[one].kind, scene.work[two].kind
     weight, other_weight = scene.queues[e, kind].weight, scene.queues[e, other_kind].weight
     if weight != other_weight:
-        return bool(weight < other_weight)
+        return weight < other_weight
     if scene.kinds[kind].tier != scene.kinds[other_kind].tier:
-        return bool(scene.kinds[kind].tier > scene.kinds[other_kind].tier)
+        return scene.kinds[kind].tier > scene.kinds[other_kind].tier
     if scene.requests[one].computed != scene.requests[two].computed:
-        return bool(scene.requests[one].computed < scene.requests[two].computed)
-    return bool(scene.requests[one].admission > scene.requests[two].admission)
+        return scene.requests[one].computed < scene.requests[two].computed
+    return scene.requests[one].admission > scene.requests[two].admission
 
 
 @compiled

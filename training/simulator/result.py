@@ -3,6 +3,7 @@
 Shapes: N requests of a run's workload.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -47,13 +48,13 @@ class Outcomes:
         tpot_s = (last_s - first_s) / after_first
         e2e_s = last_s - arrived_s + overhead_s
         slos = [one.slo for one in workload.classes]
-        objectives = (
+        seen = (
             (ttft_s, [slo.ttft_s for slo in slos]),
             (tpot_s, [slo.tpot_s for slo in slos]),
             (e2e_s, [slo.e2e_s for slo in slos]),
         )
         finished = ~np.isnan(last_s)
-        missed = [_above(seen_s, bounds, workload.class_index) for seen_s, bounds in objectives]
+        missed = [_above(seen_s, bounds, workload.class_index) for seen_s, bounds in seen]
         return cls(
             queue_s=requests["dispatched_s"] - arrived_s,
             ttft_s=ttft_s,
@@ -66,7 +67,7 @@ class Outcomes:
 
 
 def _above(
-    seen_s: Float, bounds_s: list[float | None], class_index: NDArray[np.int32]
+    seen_s: Float, bounds_s: Sequence[float | None], class_index: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Where an objective was missed: [N]; False for NaN and where there is none."""
     limits_s = np.array([np.inf if one is None else one for one in bounds_s])

@@ -116,17 +116,7 @@ def _within(workload: Workload, state: State, end_s: float) -> tuple[int, Worklo
         prompt_tokens=workload.prompt_tokens[first:stop],
         output_tokens=workload.output_tokens[first:stop],
     )
-    own = state._replace(requests=state.requests[first:stop]).branch()
-    for indices in (
-        own.requests["behind"],
-        own.lanes["first"],
-        own.lanes["last"],
-        own.queues["refused"],
-        own.slots["request"],
-        own.cursor["arrival"],
-    ):
-        indices[indices >= 0] -= first
-    return first, part, own
+    return first, part, state.among(first, stop)
 
 
 def _checked(candidates: Float, workload: Workload) -> Float:

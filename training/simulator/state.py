@@ -144,6 +144,21 @@ class State(NamedTuple):
         """A copy: what happens to the one is nothing to the other."""
         return type(self)(*(array.copy() for array in self))
 
+    def among(self, first: int, stop: int) -> Self:
+        """A branch that knows only these requests; all live ones must be among them."""
+        requests = self.requests[first:stop].view(np.recarray)
+        own = self._replace(requests=requests).branch()
+        for indices in (
+            own.requests["behind"],
+            own.lanes["first"],
+            own.lanes["last"],
+            own.queues["refused"],
+            own.slots["request"],
+            own.cursor["arrival"],
+        ):
+            indices[indices >= 0] -= first
+        return own
+
     def save(self, path: Path) -> None:
         """Write as NumPy's .npz."""
         with path.open("wb") as file:
