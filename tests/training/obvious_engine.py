@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
+from plugin_terms import TIERS, Running, Tickets, step_time_model, table_of
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request as VllmRequest
 
@@ -18,17 +19,15 @@ from dataplane.admission import Admission
 from dataplane.breaker import Breaker
 from dataplane.budget import Pace, PrefillCap, RunningPrefill, WaitingPrompts, plan_prefill
 from dataplane.config import BreakerSettings, PreemptionSettings, ReserveSettings
-from dataplane.displacement import Displacer
+from dataplane.displacement import Displacement, Displacer
 from dataplane.faults import FaultBarrier
 from dataplane.intake import Intake
-from dataplane.queue import ClassRequestQueue
 from dataplane.progress import LiveRequest
+from dataplane.queue import ClassRequestQueue
 from dataplane.reserve import KvReserve
 from dataplane.room import Room
-from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
-from dataplane.weights import ClassPolicy, LatePolicy, Slo, Tier, WeightTable
-from dataplane.weights import Discipline as PluginDiscipline
+from dataplane.weights import ClassPolicy, Tier, WeightTable
 from models.classes import TaskClass
 from training.simulator.model import Balancer, Discipline, Fleet, Shaping
 from training.simulator.scene import Measurement
@@ -36,7 +35,6 @@ from training.simulator.step import EMPTY_STEP_S
 from training.simulator.workload import Workload
 
 PARAMETERS = SamplingParams(max_tokens=1)
-TIERS = {"p0": Tier.P0, "p1": Tier.P1, "p2": Tier.P2}
 
 
 @dataclass(eq=False)
@@ -58,26 +56,6 @@ class Request:
     @property
     def left(self) -> int:
         return self.target - self.computed
-
-
-class Running:
-    """A running request as the plugin sees it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request_id = request.ticket.request_id
-        self.arrival_time = request.ticket.arrived_s
-        self.num_computed_tokens = request.computed
-        self.num_output_tokens = request.ticket.generated_tokens
-
-
-class Tickets:
-    """The part of the plugin's intake that finds a request's ticket."""
-
-    def __init__(self, requests: dict[str, Request]) -> None:
-        self.tickets = {name: request.ticket for name, request in requests.items()}
-
-    def ticket_of(self, request: Running) -> Ticket:
-        return self.tickets[request.request_id]
 
 
 @dataclass(eq=False)
@@ -102,6 +80,7 @@ class Engine:
         if preemption is not None:
             settings = PreemptionSettings(**asdict(preemption))
         engine = self.fleet.engine
+        tickets = {name: request.ticket for name, request in self.requests.items()}
         self.displacer = Displacer(
             settings,
             admission=Admission(
@@ -111,7 +90,7 @@ class Engine:
                 block_tokens=engine.block_tokens,
                 groups=1,
             ),
-            intake=cast("Intake", Tickets(self.requests)),
+            intake=cast("Intake", Tickets(tickets)),
             may_go=lambda _: True,
             blocks_of=lambda one: self.blocks(one.num_computed_tokens),
         )
@@ -205,20 +184,23 @@ class Engine:
         stock = self.fleet.discipline is Discipline.FCFS
         if stock or not len(self.queue) or not self.displacer.due(now_s):
             return False
-        displacement = self.displacer.displace(
-            self.queue.heads(),
-            cast("list[LiveRequest]", [Running(one) for one in self.running]),
-            room=self.room,
-            table=table,
-            model=self.step_time,
-            now_s=now_s,
-        )
+        displacement = self.displacement(table, now_s)
         if displacement is None:
             return False
         for victim in displacement.victims:
             self.preempt(self.requests[victim.request_id], tick)
         self.queue.pin(displacement.beneficiary)
         return True
+
+    def displacement(self, table: WeightTable, now_s: float) -> Displacement | None:
+        return self.displacer.displace(
+            self.queue.heads(),
+            cast("list[LiveRequest]", [Running(one.ticket, one.computed) for one in self.running]),
+            room=self.room,
+            table=table,
+            model=step_time_model(self.fleet.engine),
+            now_s=now_s,
+        )
 
     def plan(self, table: WeightTable, now_s: float) -> tuple[int, dict[str, int]]:
         engine = self.fleet.engine
@@ -244,7 +226,7 @@ class Engine:
             demand = sum(one.tokens for one in own)
             demand += sum(one.ticket.prompt_tokens for one in self.waiting)
             tokens = self.cap.tokens(
-                model=self.step_time,
+                model=step_time_model(self.fleet.engine),
                 paces=self.paces(now_s),
                 decoding=decoding,
                 kv_tokens=self.room.kv_tokens,
@@ -328,21 +310,13 @@ class Engine:
         request.computed += tokens
         request.sampled = request.computed >= request.target
 
-    @property
-    def step_time(self) -> StepTimeModel:
-        engine = self.fleet.engine
-        return StepTimeModel(
-            engine.base_s,
-            engine.prefill_s_per_token,
-            engine.decode_s_per_sequence,
-            engine.kv_s_per_token,
-        )
-
     def time_s(self, load: "Load") -> float:
         if not load.prefill + load.decoding:
             return EMPTY_STEP_S
         engine = self.fleet.engine
-        linear_s = self.step_time.time_s(load.prefill, load.decoding, self.room.kv_tokens)
+        linear_s = step_time_model(self.fleet.engine).time_s(
+            load.prefill, load.decoding, self.room.kv_tokens
+        )
         return linear_s + engine.chunk_context_s * load.chunk_context
 
     def policy(self, request: Request, table: WeightTable) -> ClassPolicy:
@@ -369,31 +343,6 @@ class Load:
             self.decoding += 1
 
 
-def table_of(fleet: Fleet, classes: tuple[TaskClass, ...], row: NDArray[np.float64]) -> WeightTable:
-    """The snapshot that the control plane would send."""
-    policies = {
-        one.name: ClassPolicy(
-            one.name,
-            float(weight),
-            1.0,
-            Slo(one.slo.ttft_s, one.slo.tpot_s, one.slo.e2e_s),
-            one.value,
-            LatePolicy(one.late.value),
-            one.max_wait_s,
-            TIERS[one.tier.value],
-        )
-        for one, weight in zip(classes, row, strict=True)
-    }
-    return WeightTable(
-        epoch=1,
-        version=1,
-        ttl_s=math.inf,
-        mode="rule",
-        discipline=PluginDiscipline(fleet.discipline.value),
-        policies=policies,
-    )
-
-
 @dataclass
 class ObviousRun:
     requests: list[Request]
@@ -403,7 +352,7 @@ class ObviousRun:
 def simulate_obviously(
     fleet: Fleet, workload: Workload, weights: NDArray[np.float64]
 ) -> ObviousRun:
-    requests = [_request(fleet, workload, number) for number in range(len(workload))]
+    requests = [request_of(fleet, workload, number) for number in range(len(workload))]
     series = np.zeros((len(weights), len(workload.classes), len(Measurement)))
     by_id = {one.ticket.request_id: one for one in requests}
     engines = [Engine(fleet, workload.classes, by_id, series) for _ in range(fleet.engines)]
@@ -424,7 +373,7 @@ def simulate_obviously(
     return ObviousRun(requests, series)
 
 
-def _request(fleet: Fleet, workload: Workload, number: int) -> Request:
+def request_of(fleet: Fleet, workload: Workload, number: int) -> Request:
     request_id, kind = f"r{number}", int(workload.class_index[number])
     output_tokens = int(workload.output_tokens[number])
     ticket = Ticket(

@@ -4,17 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleets import fleets, seeds, weight_rows, workloads
+from fleets import CLASSES, ENGINE, fleets, seeds, weight_rows, workload_of, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from obvious_engine import simulate_obviously
+from obvious_engine import Engine, request_of, simulate_obviously
+from plugin_terms import step_time_model, table_of
 
 from dataplane import budget as plugin_budget
-from dataplane.budget import Demand
-from training.simulator.budget import share_by_weight
-from training.simulator.model import Discipline, Fleet
+from dataplane.budget import Demand, Pace, PrefillCap
+from training.simulator.budget import capped_tokens, share_by_weight
+from training.simulator.disciplines import append
+from training.simulator.displacement import find_victims
+from training.simulator.model import Discipline, Fleet, Preemption
 from training.simulator.rollout import simulate
-from training.simulator.scene import asks_of
+from training.simulator.scene import asks_of, scene_of
+from training.simulator.state import State
 from training.simulator.workload import Workload
 
 TICKS = 12
@@ -60,6 +64,93 @@ def test_shares_are_the_plugins_to_the_token(demands: list[Demand], budget_token
     asks["wanted"] = [demand.tokens for demand in demands]
     share_by_weight(asks, len(demands), budget_tokens)
     assert asks["share"].tolist() == plugin_budget.share_by_weight(demands, budget_tokens)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds)
+def test_caps_are_the_plugins_to_the_token(seed: int) -> None:
+    """One after the other, as each spends what the next ones have."""
+    rng = np.random.default_rng(seed)
+    engine = replace(ENGINE, prefill_s_per_token=3e-4)
+    workload = workload_of(engine.slots, 1.0, seed)
+    state = State.initial(Fleet(engine), requests=len(workload), classes=len(CLASSES))
+    scene = scene_of(Fleet(engine), workload, state, ticks=1)
+    cap, model = PrefillCap(), step_time_model(engine)
+    now_s = 0.0
+    for _ in range(60):
+        now_s += rng.exponential(rng.choice([0.05, 2.0]))
+        running = int(rng.integers(1, engine.slots + 1))
+        used_blocks = int(rng.integers(0, engine.kv_blocks))
+        generated = rng.integers(0, 40, len(workload))
+        first_s = now_s - generated * rng.uniform(0.0, 0.1, len(workload))
+        demand, full = int(rng.integers(1, 500)), engine.step_tokens - running
+        state.engines["running"] = running
+        state.engines["free_blocks"] = engine.kv_blocks - used_blocks
+        state.slots["request"][0] = np.arange(engine.slots)
+        state.requests["generated"], state.requests["first_token_s"] = generated, first_s
+        expected = cap.tokens(
+            model=model,
+            paces=[
+                Pace.of(slo.tpot_s, float(first_s[r]), int(generated[r]), now_s)
+                for r in range(running)
+                if (slo := CLASSES[workload.class_index[r]].slo).tpot_s and generated[r]
+            ],
+            decoding=running,
+            kv_tokens=used_blocks * engine.block_tokens,
+            full_tokens=full,
+            demand_tokens=demand,
+            now_s=now_s,
+        )
+        assert capped_tokens(scene, 0, running, full, demand, now_s) == expected
+    assert cap.capped_steps
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=seeds)
+def test_those_who_give_way_are_the_plugins(seed: int) -> None:
+    """Of many small requests, in little memory, for one that may be large."""
+    rng = np.random.default_rng(seed)
+    fleet = Fleet(
+        replace(ENGINE, slots=12, kv_blocks=60, block_tokens=8),
+        preemption=Preemption(
+            min_run_s=1.0, recompute_share=float(rng.choice([1e-4, 2e-4, 3e-4, 0.5]))
+        ),
+    )
+    workload, now_s = workload_of(20, 8.0, seed), 8.0
+    row = np.sort(weight_rows(seed, 1, len(CLASSES))[0])[::-1]
+    state = State.initial(fleet, requests=len(workload), classes=len(CLASSES))
+    scene = scene_of(fleet, workload, state, ticks=1)
+    requests = [request_of(fleet, workload, number) for number in range(len(workload))]
+    by_id = {one.ticket.request_id: one for one in requests}
+    engine = Engine(fleet, CLASSES, by_id, scene.series)
+    running = int(rng.integers(4, 13))
+    for i, one in enumerate(requests[:running]):
+        one.computed = min(one.ticket.prompt_tokens, int(rng.integers(1, 32)))
+        one.ticket.dispatched_s = one.ticket.admitted_s = now_s - float(rng.uniform(0.8, 4.0))
+        one.ticket.admission, one.ticket.displaced = i, int(rng.choice(3, p=[0.7, 0.2, 0.1]))
+        engine.running.append(one)
+        record = state.requests[i]
+        record.computed, record.blocks = one.computed, engine.blocks(one.computed)
+        record.admission, record.admitted_s = i, one.ticket.admitted_s
+        record.displaced = one.ticket.displaced
+        state.slots[0, i].request = i
+    state.engines["running"], state.engines["free_blocks"] = running, engine.free_blocks
+    state.queues["weight"] = row
+    for one in requests[running:]:
+        engine.queue.add_request(one.vllm)
+        append(scene, 0, one.number)
+    table = table_of(fleet, CLASSES, row)
+    engine.queue.begin_step(table, now_s)
+    expected = engine.displacement(table, now_s)
+    r, count = find_victims(scene, 0, now_s)
+    if expected is None:
+        assert (r, count) == (-1, 0)
+    else:
+        assert f"r{r}" == expected.beneficiary
+        victims = state.slots["victim"][0, :count].tolist()
+        assert [f"r{victim}" for victim in victims] == [
+            victim.request_id for victim in expected.victims
+        ]
 
 
 def _same(simulated_s: float, expected_s: float | None) -> bool:
