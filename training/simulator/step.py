@@ -11,7 +11,7 @@ from training.simulator.budget import capped_tokens, share_by_weight, step_time_
 from training.simulator.compiled import compiled
 from training.simulator.disciplines import head, leader, learn, pop, prepend
 from training.simulator.displacement import find_victims
-from training.simulator.memory import blocks_of, known_blocks, known_tokens
+from training.simulator.memory import blocks_of, fits, known_blocks, known_tokens
 from training.simulator.scene import FCFS, Float, Measurement, Scene
 
 EMPTY_STEP_S = 1e-3
@@ -268,6 +268,8 @@ def _make_room(scene: Scene, e: int, i: int, tokens: int, tick: int) -> int:
     If all behind it are not enough, it goes itself.
     """
     engine, request = scene.engines[e], scene.requests[scene.slots[e, i].request]
+    if fits(scene, request.blocks, request.computed + tokens):
+        return 0
     blocks = blocks_of(scene, request.computed + tokens) - request.blocks
     victims = 0
     while blocks > engine.free_blocks and engine.running > i:
@@ -315,9 +317,10 @@ def _compute(scene: Scene, e: int, i: int, tokens: int) -> None:
     slot = scene.slots[e, i]
     request = scene.requests[slot.request]
     request.computed += tokens
-    blocks = blocks_of(scene, request.computed)
-    scene.engines[e].free_blocks -= blocks - request.blocks
-    request.blocks = blocks
+    if not fits(scene, request.blocks, request.computed):
+        blocks = blocks_of(scene, request.computed)
+        scene.engines[e].free_blocks -= blocks - request.blocks
+        request.blocks = blocks
     slot.sampled = request.computed >= request.target
 
 
