@@ -5,7 +5,7 @@ Shapes: N requests.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from models.classes import TaskClass
 
 Seconds = NDArray[np.float64]
 Tokens = NDArray[np.int32]
+Whole = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,15 +57,20 @@ class Workload:
     def in_order(
         cls,
         arrival_s: Seconds,
-        class_index: Tokens,
-        prompt_tokens: Tokens,
-        output_tokens: Tokens,
+        class_index: Whole,
+        prompt_tokens: Whole,
+        output_tokens: Whole,
         classes: Sequence[TaskClass],
     ) -> Self:
         """Sorts by arrival; those that arrive together keep their order."""
         order = np.argsort(arrival_s, kind="stable")  # [N]
-        columns = (arrival_s, class_index, prompt_tokens, output_tokens)
-        return cls(*(np.asarray(column)[order] for column in columns), classes=tuple(classes))
+        return cls(
+            arrival_s=arrival_s[order],
+            class_index=class_index[order].astype(np.int32),
+            prompt_tokens=prompt_tokens[order].astype(np.int32),
+            output_tokens=output_tokens[order].astype(np.int32),
+            classes=tuple(classes),
+        )
 
     def __len__(self) -> int:
         """Number of requests N."""
