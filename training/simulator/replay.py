@@ -61,17 +61,20 @@ def replay_window(
     )
 
 
-def window_lengths(window: Window, cv: float = LENGTH_CV) -> list[RequestLengths]:
-    """Of each class: the window's mean tokens per request, and the rule's prior for none."""
+def window_lengths(window: Window) -> list[RequestLengths]:
+    """Of each class, from the window's mean tokens per request."""
     prompts = _per_request(window, Signal.PROMPT_TOKENS_PER_S, Signal.ARRIVALS_PER_S)
     outputs = _per_request(window, Signal.GENERATION_TOKENS_PER_S, Signal.FINISHED_PER_S)
-    priors = (RULE.prior_prompt_tokens, RULE.prior_generation_tokens)
-    return [
-        Independent(*(Lognormal(prior if mean is None else mean, cv) for mean, prior in each))
-        for each in (
-            zip(means, priors, strict=True) for means in zip(prompts, outputs, strict=True)
-        )
-    ]
+    return [lengths_from_means(*means) for means in zip(prompts, outputs, strict=True)]
+
+
+def lengths_from_means(
+    prompt_tokens: float | None, output_tokens: float | None, cv: float = LENGTH_CV
+) -> RequestLengths:
+    """Lognormal ones; None: unknown, the rule's prior."""
+    prompt = RULE.prior_prompt_tokens if prompt_tokens is None else prompt_tokens
+    output = RULE.prior_generation_tokens if output_tokens is None else output_tokens
+    return Independent(Lognormal(prompt, cv), Lognormal(output, cv))
 
 
 def _arrivals(window: Window, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -97,7 +100,9 @@ def _per_request(window: Window, tokens: Signal, requests: Signal) -> list[float
         np.where(both, window.signals[signal], 0.0).sum(axis=1).tolist()
         for signal in (tokens, requests)
     )  # each [C]
-    return [
-        token / request if token > 0 and request > 0 else None
-        for token, request in zip(token_sum, request_sum, strict=True)
-    ]
+    return [ratio_or_none(*sums) for sums in zip(token_sum, request_sum, strict=True)]
+
+
+def ratio_or_none(tokens: float, requests: float) -> float | None:
+    """Mean tokens; None where there was no request, or no token."""
+    return tokens / requests if tokens > 0 and requests > 0 else None
