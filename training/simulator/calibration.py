@@ -126,3 +126,20 @@ def _require_number(value: Any, name: str, *, whole: bool) -> None:
     if not (number and math.isfinite(value) and value >= 0):
         kind = "whole number" if whole else "number"
         raise ValueError(f"{name} must be a {kind} from 0 on, got {value!r}")
+
+
+REFERENCE_ENGINE = Calibration(
+    EngineModel(
+        base_s=6e-3,
+        prefill_s_per_token=3.5e-4,
+        decode_s_per_sequence=1.2e-3,
+        kv_s_per_token=2e-7,
+        slots=32,
+        step_tokens=256,
+        chunk_tokens=64,
+        kv_blocks=4096,
+        client_overhead_s=5e-3,
+    ),
+    origin="a small model on one CPU core, rounded",
+)
+"""The engine of the reference workload, where none was measured."""
