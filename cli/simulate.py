@@ -1,6 +1,7 @@
 """`trimtab simulate`: what policies would make of a scenario or a trace, in seconds."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from cli.failure import ExitCode, fail
 from controlplane.config import load_config
 from controlplane.errors import ConfigError
 from models.classes import Slo, TaskClass
-from training.errors import BadFile
+from training.errors import BadFile, RequestTooLarge
 from training.simulator.calibration import REFERENCE_ENGINE, Calibration
 from training.simulator.model import Fleet
 from training.simulator.policies import POLICIES
@@ -27,6 +28,7 @@ from training.simulator.traces import read_trace, workload_from_traces
 from training.simulator.traffic import REFERENCE
 
 PLOT_SUFFIXES = (".pdf", ".png", ".svg")
+MOST_REQUESTS = 1_000_000
 TRACE_TTFT_SLO_S = 2.0
 """Of a trace's class that no configuration describes."""
 
@@ -42,9 +44,8 @@ class Sizing:
 
 
 def simulate(
-    scenario: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(REGIMES)}.")
-    ] = None,
+    *,
+    scenario: Annotated[str | None, typer.Option(help=f"One of {', '.join(REGIMES)}.")] = None,
     trace: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,13 +54,16 @@ def simulate(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join(POLICIES)}, or all; may be repeated. By default fcfs and apq."),
+        typer.Option(
+            help=f"One of {', '.join(POLICIES)}, or all; may be repeated. By default fcfs and apq."
+        ),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="An engine's, from `python -m benchmarks.sim`.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="The control plane's YAML file: describes a trace's classes.")
+        Path | None,
+        typer.Option(help="The control plane's YAML file: describes a trace's classes."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the results here, too.")
@@ -76,7 +80,8 @@ def simulate(
     engines: Annotated[int, typer.Option(min=1, max=1000, help="Equal ones, load balanced.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the scenario.")] = 1,
     time_scale: Annotated[
-        float, typer.Option(min=1e-4, max=1e4, help="Factor on a trace's times; 0.5 doubles its load.")
+        float,
+        typer.Option(min=1e-4, max=1e4, help="Factor on a trace's times; 0.5 doubles its load."),
     ] = 1.0,
     token_scale: Annotated[
         float, typer.Option(min=1e-4, max=1e4, help="Factor on a trace's lengths.")
@@ -194,10 +199,18 @@ def _drawn(name: str, calibration: Calibration, sizing: Sizing) -> Scenario:
             code=ExitCode.USAGE,
         )
     capacity = capacity_requests_per_s(Fleet(calibration.engine, sizing.engines), REFERENCE)
+    requests_per_s = sizing.load * capacity
+    if not 1 <= requests_per_s * sizing.duration_s <= MOST_REQUESTS:
+        fail(
+            f"{requests_per_s:.3g} requests/s for {sizing.duration_s:g} s are not between 1 and "
+            f"{MOST_REQUESTS:,} requests",
+            fix="choose another --load, --duration or number of --engines",
+            code=ExitCode.USAGE,
+        )
     return draw_scenario(
         name,
         REFERENCE,
-        requests_per_s=sizing.load * capacity,
+        requests_per_s=requests_per_s,
         duration_s=sizing.duration_s,
         seed=sizing.seed,
     )
@@ -210,9 +223,9 @@ def _recorded(
     described = _described(config)
     recorded = []
     for text in traces:
-        name, _, path = text.rpartition("=")
-        file = Path(path)
-        kind = _task_class(name or file.stem, described, config)
+        named = re.fullmatch(r"([A-Za-z0-9_.-]{1,64})=(.+)", text)
+        file = Path(named[2] if named else text)
+        kind = _task_class(named[1] if named else file.stem, described, config)
         try:
             recorded.append((kind, read_trace(file)))
         except BadFile as error:
@@ -263,7 +276,14 @@ def _run(
         task = progress.add_task("compiling", total=len(names))
         for name in names:
             progress.update(task, description=name)
-            results[name] = simulated_result(scenario, fleet, POLICIES[name])
+            try:
+                results[name] = simulated_result(scenario, fleet, POLICIES[name])
+            except RequestTooLarge as error:
+                fail(
+                    str(error),
+                    fix="use a smaller --token-scale, or the --calibration of a larger engine",
+                    code=ExitCode.USAGE,
+                )
             progress.advance(task)
     return results
 

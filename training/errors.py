@@ -4,7 +4,8 @@ TrainingError
 ├── NotEnoughHistory   fewer measured steps than there must be
 ├── FitDiverged        the loss was no number in any epoch
 ├── BadFile            a file of the simulator's does not hold what it should
-└── NotEnoughSteps     fewer measured engine steps than a calibration needs
+├── NotEnoughSteps     fewer measured engine steps than a calibration needs
+└── RequestTooLarge    a request that no engine of the fleet can hold
 """
 
 from pathlib import Path
@@ -53,3 +54,7 @@ class BadFile(TrainingError):
 
 class NotEnoughSteps(TrainingError):
     """Fewer measured engine steps than a calibration needs."""
+
+
+class RequestTooLarge(TrainingError):
+    """A request that no engine of the fleet can hold."""

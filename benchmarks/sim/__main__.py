@@ -65,7 +65,9 @@ def main(
 
 
 def _calibrate(console: Console, path: Path, *, quick: bool, seed: int) -> None:
-    def sweep(engine: VllmEngine, _snapshots: SnapshotServer, begin: Begin) -> Coroutine[None, None, tuple[Calibration, float]]:
+    def sweep(
+        engine: VllmEngine, _snapshots: SnapshotServer, begin: Begin
+    ) -> Coroutine[None, None, tuple[Calibration, float]]:
         plan = SweepPlan.quick() if quick else SweepPlan()
         return Sweep(engine, REFERENCE, seed, begin, plan).run()
 
@@ -78,8 +80,12 @@ def _calibrate(console: Console, path: Path, *, quick: bool, seed: int) -> None:
 
 
 def _compare(console: Console, *, quick: bool, seed: int) -> Fidelity:
-    def compare(engine: VllmEngine, snapshots: SnapshotServer, begin: Begin) -> Coroutine[None, None, Fidelity]:
-        plans = (FidelityPlan.quick(), SweepPlan.quick()) if quick else (FidelityPlan(), SweepPlan())
+    def compare(
+        engine: VllmEngine, snapshots: SnapshotServer, begin: Begin
+    ) -> Coroutine[None, None, Fidelity]:
+        plans = (
+            (FidelityPlan.quick(), SweepPlan.quick()) if quick else (FidelityPlan(), SweepPlan())
+        )
         return Comparison(engine, snapshots, REFERENCE, seed, begin, *plans).run()
 
     return _with_engine(console, compare)

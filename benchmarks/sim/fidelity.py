@@ -37,6 +37,8 @@ from training.simulator.regimes import draw_scenario
 from training.simulator.scenario import Scenario
 from training.simulator.traffic import ClassTraffic, simultaneous
 
+_POLICY = "apq"
+"""Under which latencies and throughput are compared."""
 _PROMPTS = 1_000_000
 """Sets these runs' prompts apart from the sweep's."""
 
@@ -65,9 +67,7 @@ class FidelityPlan:
     def quick(cls) -> "FidelityPlan":
         """Enough to see that it works; too short to judge by."""
         few = {name: POLICIES[name] for name in ("fcfs", "apq")}
-        return cls(
-            loads=(0.7,), load_s=8.0, policy_s=6.0, saturating_requests=16, policies=few
-        )
+        return cls(loads=(0.7,), load_s=8.0, policy_s=6.0, saturating_requests=16, policies=few)
 
     @property
     def runs(self) -> int:
@@ -143,42 +143,61 @@ class Comparison:
             BenchmarkError: a request failed, or a policy did not come into force.
             NotEnoughSteps: the sweep is too short.
         """
-        await self._apply("apq")
+        await self._apply(_POLICY)
         sweep = Sweep(self.engine, self.traffic, self.seed, self.begin, self.sweep_plan)
         calibration, capacity = await sweep.run()
         fleet = Fleet(calibration.engine, declares_output=True)
-        step_errors: dict[float, float] = {}
-        rows: list[LatencyRow] = []
-        for load in self.plan.loads:
-            scenario = self._scenario(load * capacity, self.plan.load_s)
-            start_s = time.perf_counter()
-            real = await self._real("apq", scenario, f"load {load:g}")
-            steps = Recording.read(self.engine.metrics).between(start_s, time.perf_counter())
-            step_errors[load] = steps.samples.error_ratio(calibration.coefficients)
-            simulated = simulated_replay(scenario, fleet, POLICIES["apq"])
-            rows += latency_rows(load, real.answers, simulated.answers)
-        load = simultaneous(self.traffic, self.plan.saturating_requests, self.seed + 2)
-        full = Scenario.steady("saturated", load)
-        real = await self._real("apq", full, "saturated")
-        simulated = simulated_replay(full, fleet, POLICIES["apq"])
-        scenario = self._scenario(self.plan.policy_load * capacity, self.plan.policy_s)
-        ratios = {
-            name: value_ratio(await self._real(name, scenario, name), self._classes)
-            for name in self.plan.policies
-        }
+        loads = [await self._at_load(load, capacity, calibration) for load in self.plan.loads]
+        real_tokens_per_s, simulated_tokens_per_s = await self._saturated(fleet)
+        real_ratios, simulated_ratios = await self._policies(fleet, capacity)
         return Fidelity(
             calibration=calibration,
             capacity_requests_per_s=capacity,
-            step_errors=step_errors,
-            rows=rows,
-            real_tokens_per_s=load.total_tokens / real.span_s,
-            simulated_tokens_per_s=load.total_tokens / simulated.span_s,
-            real_value_ratio=ratios,
-            simulated_value_ratio={
-                name: value_ratio(simulated_replay(scenario, fleet, policy), self._classes)
-                for name, policy in self.plan.policies.items()
+            step_errors={
+                load: error for load, (error, _) in zip(self.plan.loads, loads, strict=True)
             },
+            rows=[row for _, rows in loads for row in rows],
+            real_tokens_per_s=real_tokens_per_s,
+            simulated_tokens_per_s=simulated_tokens_per_s,
+            real_value_ratio=real_ratios,
+            simulated_value_ratio=simulated_ratios,
         )
+
+    async def _at_load(
+        self, load: float, capacity_requests_per_s: float, calibration: Calibration
+    ) -> tuple[float, list[LatencyRow]]:
+        """Error of the step time, and every class's latencies."""
+        scenario = self._scenario(load * capacity_requests_per_s, self.plan.load_s)
+        start_s = time.perf_counter()
+        real = await self._real(_POLICY, scenario, f"load {load:g}")
+        steps = Recording.read(self.engine.metrics).between(start_s, time.perf_counter())
+        fleet = Fleet(calibration.engine, declares_output=True)
+        simulated = simulated_replay(scenario, fleet, POLICIES[_POLICY])
+        error_ratio = steps.samples.error_ratio(calibration.coefficients)
+        return error_ratio, latency_rows(load, real.answers, simulated.answers)
+
+    async def _saturated(self, fleet: Fleet) -> tuple[float, float]:
+        """Tokens per second, real and simulated, of requests that all arrive at once."""
+        load = simultaneous(self.traffic, self.plan.saturating_requests, self.seed + 2)
+        scenario = Scenario.steady("saturated", load)
+        real = await self._real(_POLICY, scenario, "saturated")
+        simulated = simulated_replay(scenario, fleet, POLICIES[_POLICY])
+        return load.total_tokens / real.span_s, load.total_tokens / simulated.span_s
+
+    async def _policies(
+        self, fleet: Fleet, capacity_requests_per_s: float
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """What each policy makes of the same arrivals, real and simulated."""
+        scenario = self._scenario(
+            self.plan.policy_load * capacity_requests_per_s, self.plan.policy_s
+        )
+        real: dict[str, float] = {}
+        simulated: dict[str, float] = {}
+        for name, policy in self.plan.policies.items():
+            real[name] = value_ratio(await self._real(name, scenario, name), self._classes)
+            run = simulated_replay(scenario, fleet, policy)
+            simulated[name] = value_ratio(run, self._classes)
+        return real, simulated
 
     @property
     def _classes(self) -> tuple[TaskClass, ...]:

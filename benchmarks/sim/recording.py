@@ -75,6 +75,11 @@ class RecordingScheduler(TrimtabScheduler):
         self._lines.write(json.dumps(line) + "\n")
         return outputs
 
+    def shutdown(self) -> None:
+        """Close the file."""
+        self._lines.close()
+        super().shutdown()
+
     def _load_of(self, scheduled: dict[str, int], prompts: set[str]) -> list[int]:
         """Prefill tokens, decoding sequences, KV tokens, and chunk tokens times context."""
         chunks = {name: tokens for name, tokens in scheduled.items() if name in prompts}

@@ -40,7 +40,7 @@ def as_replay(scenario: Scenario, played: Played) -> Replay:
         strict=True,
     )
     answers = tuple(
-        Answer(arrival, ttft_s, None, 0, _ERROR)
+        Answer(arrival, None, None, 0, _ERROR)
         if fails
         else Answer(arrival, ttft_s, e2e_s, arrival.output_tokens)
         for arrival, ttft_s, e2e_s, fails in columns

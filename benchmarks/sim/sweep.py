@@ -7,7 +7,7 @@ them. In the end a calibration.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from benchmarks.client import Answer, replay
 from benchmarks.errors import EngineRefused
@@ -15,7 +15,7 @@ from benchmarks.plan import Arrival
 from benchmarks.sim.arrivals import as_arrivals
 from benchmarks.sim.recording import Recording
 from benchmarks.stack.engine import MODEL_NAME, VllmEngine
-from training.simulator.calibration import TERMS, Calibration
+from training.simulator.calibration import Calibration, at_speed
 from training.simulator.model import EngineModel
 from training.simulator.regimes import draw_scenario
 from training.simulator.step_fit import fit_steps
@@ -158,11 +158,8 @@ def calibrate(recording: Recording, *, client_overhead_s: float) -> Calibration:
     """
     samples = recording.samples
     coefficients = fit_steps(samples)
-    engine = EngineModel(
-        **dict(zip(TERMS, coefficients.tolist(), strict=True)),
-        **asdict(recording.sizes),
-        client_overhead_s=client_overhead_s,
-    )
+    sized = EngineModel(1.0, 0.0, 0.0, 0.0, **asdict(recording.sizes))
+    engine = replace(at_speed(sized, coefficients), client_overhead_s=client_overhead_s)
     return Calibration(
         engine,
         origin="sweep of a vLLM engine",

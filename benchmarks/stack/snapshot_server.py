@@ -19,7 +19,6 @@ from controlplane.snapshot import Snapshot
 from controlplane.wire import snapshot_to_wire
 from protos.trimtab.v1 import weights_pb2
 
-_ACK_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 _SERVICE = weights_pb2.DESCRIPTOR.services_by_name["WeightsService"].full_name
 
@@ -27,11 +26,15 @@ _SERVICE = weights_pb2.DESCRIPTOR.services_by_name["WeightsService"].full_name
 class SnapshotServer:
     """Serves one engine.
 
+    Args:
+        answer_timeout_s: how long the engine may take to connect and to answer.
+
     Attributes:
         address: ``host:port`` for the engine to follow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer_timeout_s: float = 30.0) -> None:
+        self._answer_timeout_s = answer_timeout_s
         self._changed = threading.Condition()
         self._newest: Snapshot | None = None
         self._versions = itertools.count(1)
@@ -61,11 +64,14 @@ class SnapshotServer:
             self._refusal = None
             self._changed.notify_all()
             answered = self._changed.wait_for(
-                lambda: self._refusal is not None or self._acked >= newest.version, _ACK_TIMEOUT_S
+                lambda: self._refusal is not None or self._acked >= newest.version,
+                self._answer_timeout_s,
             )
             refusal = self._refusal
         if not answered or refusal is not None:
-            raise PolicyNotApplied(name, refusal or f"no answer within {_ACK_TIMEOUT_S:g} s")
+            raise PolicyNotApplied(
+                name, refusal or f"no answer within {self._answer_timeout_s:g} s"
+            )
 
     def _stream(
         self,

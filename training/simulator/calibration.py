@@ -27,6 +27,9 @@ TERMS = (
 )
 """The coefficients of a step's time, in the order of ``step_fit``."""
 
+LEAST_BASE_S = 1e-6
+"""A step takes some time, even where a fit finds none."""
+
 _SIZES = ("slots", "step_tokens", "chunk_tokens", "kv_blocks", "block_tokens")
 
 
@@ -62,8 +65,7 @@ class Calibration:
 
     def with_coefficients(self, coefficients: NDArray[np.float64], origin: str) -> "Calibration":
         """The same engine at another speed."""
-        terms = dict(zip(TERMS, coefficients.tolist(), strict=True))
-        return Calibration(replace(self.engine, **terms), origin)
+        return Calibration(at_speed(self.engine, coefficients), origin)
 
     def save(self, path: Path) -> None:
         """Write as JSON.
@@ -94,6 +96,13 @@ class Calibration:
                 path, "its numbers were changed since the hash was written; remove the hash"
             )
         return calibration
+
+
+def at_speed(engine: EngineModel, coefficients: NDArray[np.float64]) -> EngineModel:
+    """The engine with other coefficients of its step time, in the order of ``TERMS``."""
+    terms = dict(zip(TERMS, coefficients.tolist(), strict=True))
+    terms["base_s"] = max(terms["base_s"], LEAST_BASE_S)
+    return replace(engine, **terms)
 
 
 def _parsed(content: Any) -> dict[str, Any]:
