@@ -56,5 +56,5 @@ class NotEnoughSteps(TrainingError):
     """Fewer measured engine steps than a calibration needs."""
 
 
-class RequestTooLarge(TrainingError):
+class RequestTooLarge(TrainingError, ValueError):
     """A request that no engine of the fleet can hold."""

@@ -70,7 +70,12 @@ fleets = st.builds(
 classes = st.lists(
     st.builds(
         lambda ttft_s, tpot_s, e2e_s, value, late, max_wait_s, tier: TaskClass(
-            "k", Slo(ttft_s, tpot_s, e2e_s), value=value, late=late, max_wait_s=max_wait_s, tier=tier
+            "k",
+            Slo(ttft_s, tpot_s, e2e_s),
+            value=value,
+            late=late,
+            max_wait_s=max_wait_s,
+            tier=tier,
         ),
         ttft_s=st.sampled_from([0.3, 1.0, 5.0]),
         tpot_s=st.none() | st.sampled_from([0.02, 0.1]),

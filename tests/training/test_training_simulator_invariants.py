@@ -189,7 +189,9 @@ def _drained(engine: EngineModel, workload: Workload, weights: list[float]) -> R
     return run
 
 
-def _finished_s(engine: EngineModel, workload: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _finished_s(
+    engine: EngineModel, workload: Workload
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     finished_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     finished_s = np.asarray(_drained(engine, workload, [1.0]).state.requests["finished_s"])
     return finished_s

@@ -183,7 +183,9 @@ def test_a_flash_crowd_is_of_one_class_and_passes(seed: int) -> None:
     slices = np.array([counted(scenario, at_s, at_s + 100) for at_s in range(0, 4000, 100)])
     usual = 100 * 20 * shares(REFERENCE)
     ratios = slices.max(axis=0) / usual
-    assert (ratios > 2.5).sum() == 1
+    assert (ratios > 1.6).sum() == 1
+    work = np.array([kind.work_tokens for kind in REFERENCE])
+    assert 1.3 < (slices @ work).max() / (usual @ work) < 2.2
     assert slices[:7] / usual == pytest.approx(np.ones((7, 4)), abs=0.35)
     assert slices[-7:] / usual == pytest.approx(np.ones((7, 4)), abs=0.35)
 

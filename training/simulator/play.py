@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.classes import TaskClass
-from training.errors import RequestTooLarge
 from training.simulator.calibration import TERMS, at_speed
 from training.simulator.model import Discipline, EngineModel, Fleet
 from training.simulator.policies import uniform_shares
@@ -58,7 +57,6 @@ def play(scenario: Scenario, fleet: Fleet, shares: Shares) -> Played:
         RequestTooLarge: one is larger than an engine's KV memory, and would wait for ever.
     """
     workload = scenario.workload
-    _require_room(scenario, fleet.engine)
     weights = shares(workload.classes)  # [C]
     state, recomputed_tokens = None, 0
     for ticks, factor in _levels(scenario, fleet.tick_s):
@@ -97,13 +95,3 @@ def _levels(scenario: Scenario, tick_s: float) -> Iterator[tuple[int, float]]:
         done = until
     while True:
         yield _TICKS_AT_A_TIME, factor
-
-
-def _require_room(scenario: Scenario, engine: EngineModel) -> None:
-    workload = scenario.workload
-    largest = int((workload.prompt_tokens + workload.output_tokens).max(initial=0))
-    room = engine.kv_blocks * engine.block_tokens
-    if largest > room:
-        raise RequestTooLarge(
-            f"a request of {largest} tokens never fits into {room} tokens of KV memory"
-        )

@@ -78,13 +78,17 @@ def mix_shift(
 def flash_crowd(
     traffic: Sequence[ClassTraffic], duration_s: float, rng: np.random.Generator
 ) -> Conditions:
-    """One class asks 3 to 6 times as often, within seconds, and calms down slowly."""
+    """One class asks so much more often that the work is 1.4 to 2 times as much, for a while.
+
+    That comes within a hundredth of the time, and calms down slowly.
+    """
     start_s = rng.uniform(0.2, 0.5) * duration_s
     stop_s = start_s + rng.uniform(0.1, 0.2) * duration_s
-    crowd = Course.pulse(
-        start_s, stop_s, rng.uniform(3, 6), rise_s=0.01 * duration_s, fall_s=0.1 * duration_s
-    )
-    return replace(Conditions.quiet(len(traffic)), load=_to_one(traffic, crowd, rng))
+    hit = int(rng.integers(len(traffic)))
+    work = shares(traffic) * np.array([kind.work_tokens for kind in traffic])  # [C]
+    height = 1 + rng.uniform(0.4, 1.0) * work.sum() / work[hit]
+    crowd = Course.pulse(start_s, stop_s, height, rise_s=0.01 * duration_s, fall_s=0.1 * duration_s)
+    return replace(Conditions.quiet(len(traffic)), load=_only(traffic, hit, crowd))
 
 
 def diurnal(
@@ -114,7 +118,10 @@ def length_drift(
     """Prompts and answers of one class get 1.5 to 3 times as long over a third of the time."""
     start_s = rng.uniform(0.2, 0.4) * duration_s
     longer = Course.change(start_s, duration_s / 3, 1.0, rng.uniform(1.5, 3.0))
-    return replace(Conditions.quiet(len(traffic)), length=_to_one(traffic, longer, rng))
+    return replace(
+        Conditions.quiet(len(traffic)),
+        length=_only(traffic, int(rng.integers(len(traffic))), longer),
+    )
 
 
 def error_burst(
@@ -137,7 +144,10 @@ def new_class(
     """One class does not ask at all at first."""
     start_s = rng.uniform(0.3, 0.5) * duration_s
     appears = Course.change(start_s, 0.0, 0.0, 1.0)
-    return replace(Conditions.quiet(len(traffic)), load=_to_one(traffic, appears, rng))
+    return replace(
+        Conditions.quiet(len(traffic)),
+        load=_only(traffic, int(rng.integers(len(traffic))), appears),
+    )
 
 
 REGIMES: Mapping[str, Regime] = MappingProxyType(
@@ -250,8 +260,6 @@ def _attempts(
     return origins, times_s, failures
 
 
-def _to_one(
-    traffic: Sequence[ClassTraffic], course: Course, rng: np.random.Generator
-) -> tuple[Course, ...]:
-    hit = int(rng.integers(len(traffic)))
+def _only(traffic: Sequence[ClassTraffic], hit: int, course: Course) -> tuple[Course, ...]:
+    """The course for the class that is hit, and nothing for the others."""
     return tuple(course if index == hit else Course.flat() for index in range(len(traffic)))
