@@ -183,7 +183,9 @@ class Engine:
                 own = [one for one in self.waiting if one.ticket.task_class == ticket.task_class]
                 wanted = sum(one.ticket.prompt_tokens for one in own)
                 most = len(own) * self.chunk
-                able.append(WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most)))
+                able.append(
+                    WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most))
+                )
         return sorted(able, key=lambda one: -one.weight)[:slots_free]
 
     def paces(self, now_s: float) -> list[Pace]:

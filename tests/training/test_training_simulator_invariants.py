@@ -1,8 +1,8 @@
 """What holds in every run, whatever the fleet and the workload."""
 
 import numpy as np
-from fleets import CLASSES, ENGINE, constant, fleets, weight_rows, workload_of, workloads
-from hypothesis import HealthCheck, given, settings
+from fleets import ENGINE, constant, fleets, seeds, weight_rows, workload_of, workloads
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.classes import Slo, TaskClass
@@ -30,12 +30,12 @@ def live_requests(state: State) -> list[int]:
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), fleet=fleets, workload=workloads(), ticks=st.integers(1, 8))
+@settings(max_examples=150, deadline=None)
+@given(seed=seeds, fleet=fleets, workload=workloads(), ticks=st.integers(1, 8))
 def test_no_request_token_or_block_is_lost_or_there_twice(
-    data: st.DataObject, fleet: Fleet, workload: Workload, ticks: int
+    seed: int, fleet: Fleet, workload: Workload, ticks: int
 ) -> None:
-    run = simulate(fleet, workload, data.draw(weight_rows(len(workload.classes), ticks=ticks)))
+    run = simulate(fleet, workload, weight_rows(seed, ticks, len(workload.classes)))
     state, requests, totals = run.state, run.state.requests, run.series.sum(axis=(0, 1))
     arrived = int(state.cursor["arrival"][0])
     finished = np.flatnonzero(~np.isnan(requests["finished_s"]))
@@ -54,22 +54,22 @@ def test_no_request_token_or_block_is_lost_or_there_twice(
     assert state.live == arrived - len(finished)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), fleet=fleets, workload=workloads(), ticks=st.integers(1, 8))
+@settings(max_examples=100, deadline=None)
+@given(seed=seeds, fleet=fleets, workload=workloads(), ticks=st.integers(1, 8))
 def test_an_engine_is_idle_only_when_it_has_no_request(
-    data: st.DataObject, fleet: Fleet, workload: Workload, ticks: int
+    seed: int, fleet: Fleet, workload: Workload, ticks: int
 ) -> None:
     state = simulate(
-        fleet, workload, data.draw(weight_rows(len(workload.classes), ticks=ticks))
+        fleet, workload, weight_rows(seed, ticks, len(workload.classes))
     ).state
     idle = np.isinf(state.engines["ready_s"])
     assert (idle == (state.engines["waiting"] + state.engines["running"] == 0)).all()
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), fleet=fleets, workload=workloads())
-def test_all_is_served_in_the_end(data: st.DataObject, fleet: Fleet, workload: Workload) -> None:
-    weights = data.draw(weight_rows(len(workload.classes), ticks=1))
+@settings(max_examples=50, deadline=None)
+@given(seed=seeds, fleet=fleets, workload=workloads())
+def test_all_is_served_in_the_end(seed: int, fleet: Fleet, workload: Workload) -> None:
+    weights = weight_rows(seed, 1, len(workload.classes))
     run = simulate(fleet, workload, np.repeat(weights, 4000, axis=0))
     assert not np.isnan(run.state.requests["finished_s"]).any()
 
@@ -189,9 +189,7 @@ def _drained(engine: EngineModel, workload: Workload, weights: list[float]) -> R
     return run
 
 
-def _finished_s(
-    engine: EngineModel, workload: Workload
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _finished_s(engine: EngineModel, workload: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     finished_s: np.ndarray[tuple[int], np.dtype[np.float64]]
     finished_s = np.asarray(_drained(engine, workload, [1.0]).state.requests["finished_s"])
     return finished_s

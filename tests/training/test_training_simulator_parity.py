@@ -1,28 +1,34 @@
 """Every decision of the simulator is the plugin's."""
 
+from dataclasses import replace
+
 import numpy as np
-from fleets import fleets, weight_rows, workloads
-from hypothesis import HealthCheck, given, settings
+import pytest
+from fleets import fleets, seeds, weight_rows, workloads
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from obvious_engine import simulate_obviously
 
 from dataplane import budget as plugin_budget
 from dataplane.budget import Demand
 from training.simulator.budget import share_by_weight
-from training.simulator.model import Fleet
+from training.simulator.model import Discipline, Fleet
 from training.simulator.rollout import simulate
 from training.simulator.scene import asks_of
 from training.simulator.workload import Workload
 
+TICKS = 12
 TIMES = ("dispatched_s", "first_token_s", "finished_s")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), fleet=fleets, workload=workloads())
+@pytest.mark.parametrize("discipline", Discipline)
+@settings(max_examples=40, deadline=None)
+@given(fleet=fleets, workload=workloads(), seed=seeds)
 def test_every_time_is_that_of_an_engine_in_which_the_plugin_itself_decides(
-    data: st.DataObject, fleet: Fleet, workload: Workload
+    discipline: Discipline, fleet: Fleet, workload: Workload, seed: int
 ) -> None:
-    weights = data.draw(weight_rows(len(workload.classes)))
+    fleet = replace(fleet, discipline=discipline)
+    weights = weight_rows(seed, TICKS, len(workload.classes))
     run = simulate(fleet, workload, weights)
     obvious = simulate_obviously(fleet, workload, weights)
     for number, request in enumerate(obvious.requests):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleets import CLASSES, ENGINE, constant, fleets, weight_rows, workload_of, workloads
-from hypothesis import HealthCheck, given, settings
+from fleets import CLASSES, ENGINE, constant, fleets, seeds, weight_rows, workload_of, workloads
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.simulator.model import Discipline, EngineModel, Fleet
@@ -26,12 +26,12 @@ def assert_same(one: Run, other: Run) -> None:
     np.testing.assert_array_equal(one.series, other.series[-len(one.series) :])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data(), fleet=fleets, workload=workloads(), cut=st.integers(1, 11))
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, fleet=fleets, workload=workloads(), cut=st.integers(1, 11))
 def test_a_run_in_two_parts_is_the_run(
-    data: st.DataObject, fleet: Fleet, workload: Workload, cut: int
+    seed: int, fleet: Fleet, workload: Workload, cut: int
 ) -> None:
-    weights = data.draw(weight_rows(len(workload.classes), ticks=12))
+    weights = weight_rows(seed, 12, len(workload.classes))
     whole = simulate(fleet, workload, weights)
     begun = simulate(fleet, workload, weights[:cut])
     rest = simulate(fleet, workload, weights[cut:], begun.state)

@@ -100,7 +100,9 @@ def _order_by_level(asks: Records, count: int) -> None:
 
 
 @compiled
-def capped_tokens(scene: Scene, e: int, decoding: int, full: int, demand: int, now_s: float) -> int:
+def capped_tokens(
+    scene: Scene, e: int, decoding: int, full: int, demand: int, now_s: float
+) -> int:
     """The most prompt tokens of the step that begins now.
 
     Args:

@@ -192,7 +192,9 @@ def _allow(scene: Scene, e: int, tokens: int) -> None:
 
 
 @compiled
-def _schedule(scene: Scene, e: int, budget: int, tick: int, now_s: float) -> float:
+def _schedule(
+    scene: Scene, e: int, budget: int, tick: int, now_s: float
+) -> float:
     """Spend the step's tokens; how long it takes."""
     engine, rules = scene.engines[e], scene.rules[0]
     chunk = chunk_tokens(scene, e)
