@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
@@ -116,7 +117,9 @@ def _with_engine(
         begin = stack.enter_context(_progress(console))
         begin("starting a vLLM engine")
         engine.wait_ready()
-        return asyncio.run(work(engine, snapshots, begin))
+        result = asyncio.run(work(engine, snapshots, begin))
+    shutil.rmtree(folder, ignore_errors=True)  # after a failure its logs stay
+    return result
 
 
 @contextmanager

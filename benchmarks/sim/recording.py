@@ -88,7 +88,8 @@ class RecordingScheduler(TrimtabScheduler):
             for name, tokens in chunks.items()
         )
         decoding = len(scheduled) - len(chunks)
-        return [sum(chunks.values()), decoding, self._view.kv_tokens(), context]
+        kv_tokens = self._view.kv_tokens() - self._view.block_tokens  # without vLLM's own block
+        return [sum(chunks.values()), decoding, kv_tokens, context]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
