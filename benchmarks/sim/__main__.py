@@ -44,6 +44,8 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and prompts.")] = 1,
 ) -> None:
     """Measure what the simulator is worth."""
+    if calibrate is None and not fidelity:
+        raise typer.BadParameter("say what to do: --fidelity, or --calibrate FILE")
     console = Console()
     results: dict[str, object] = {}
     try:

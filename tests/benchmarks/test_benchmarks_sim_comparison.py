@@ -1,14 +1,17 @@
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.client import Answer, Replay
 from benchmarks.plan import Arrival
 from benchmarks.sim.arrivals import as_arrivals, as_workload
 from benchmarks.sim.comparison import latency_rows, mean_errors, rank_correlation, worst_errors
-from benchmarks.sim.fidelity import policy_snapshot, value_ratio
+from benchmarks.sim.fidelity import Fidelity, policy_snapshot, value_ratio
+from benchmarks.sim.report import fidelity_tables
 from controlplane.wire import snapshot_to_wire
 from dataplane.subscriber.messages import decode_snapshot
 from models.classes import Slo, TaskClass
+from training.simulator.calibration import REFERENCE_ENGINE
 from training.simulator.policies import POLICIES
 from training.simulator.traffic import REFERENCE, simultaneous
 
@@ -66,3 +69,28 @@ def test_an_engine_takes_the_snapshot_of_every_policy(name: str) -> None:
     table = decode_snapshot(message, received_at_s=0.0)
     assert table.discipline.value == POLICIES[name].discipline.value
     assert sum(policy.weight for policy in table.policies.values()) == pytest.approx(1.0)
+
+
+def test_results_have_the_keys_that_programs_read_and_a_table_beside_the_goals() -> None:
+    real, simulated = answers("a", np.linspace(1, 2, 101)), answers("a", np.linspace(1, 3, 101))
+    found = Fidelity(
+        calibration=REFERENCE_ENGINE,
+        capacity_requests_per_s=4.0,
+        step_errors={0.6: 0.04, 1.1: 0.08},
+        rows=latency_rows(0.6, real, simulated),
+        real_tokens_per_s=100.0,
+        simulated_tokens_per_s=97.0,
+        real_value_ratio={"fcfs": 0.2, "apq": 0.8},
+        simulated_value_ratio={"fcfs": 0.3, "apq": 0.7},
+    )
+    document = found.as_json()
+    assert document["step_mape"] == pytest.approx(0.06)
+    assert document["ttft_p50_err"] == pytest.approx(1 / 3)
+    assert document["throughput_err"] == pytest.approx(0.03)
+    assert document["kendall_tau"] == pytest.approx(1.0)
+    assert {"ttft_p90_err", "ttft_p99_err", "e2e_p50_err", "e2e_p90_err"} <= document.keys()
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(fidelity_tables(found))
+    for text in ("6.0%", "8.0%", "33.3%", "3.0%", "<= 10%", ">= 0.8", "apq"):
+        assert text in capture.get()
