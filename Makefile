@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .vllm-0.31
 
-.PHONY: setup demo test test-fast lint format protos protos-check clean
+.PHONY: setup demo bench-hook bench-urgent test test-fast lint format protos protos-check clean
 
 # setup is a no-op until pyproject.toml or the set-up script changes.
 setup: $(VENV)/.setup-done $(OLDEST)/.setup-done
@@ -21,6 +21,14 @@ $(OLDEST)/.setup-done: $(VENV)/.setup-done
 
 demo: $(VENV)/.setup-done
 	$(BIN)/trimtab demo $(DEMO_ARGS)
+
+# What the plugin adds to a step of the engine, against stock vLLM (BENCH_ARGS=--quick: to try).
+bench-hook: setup
+	$(BIN)/python -m benchmarks.hook --json benchmarks/results/hook.json $(BENCH_ARGS)
+
+# What an urgent request waits for when all slots are taken, beside stock vLLM's priority policy.
+bench-urgent: setup
+	$(BIN)/python -m benchmarks.urgent --json benchmarks/results/urgent.json $(BENCH_ARGS)
 
 test: setup lint
 	$(BIN)/python -m pytest

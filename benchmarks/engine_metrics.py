@@ -9,6 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 _TIMEOUT_S = 2.0
 
+# vLLM's name for it now, and in versions before: metrics get new names.
+_PREEMPTIONS = ("vllm:num_preemptions_total", "vllm:num_preemptions")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
@@ -16,6 +19,7 @@ class EngineReading:
 
     Attributes:
         preemptions: since the engine started, all classes.
+        recomputed_tokens: likewise: computed, dropped by a preemption, to be computed again.
         snapshots_applied: since the engine started.
     """
 
@@ -26,6 +30,7 @@ class EngineReading:
     neutral: bool | None
     snapshots_applied: int | None
     preemptions: int | None
+    recomputed_tokens: int | None
 
 
 def read_engine(url: str) -> EngineReading | None:
@@ -62,8 +67,14 @@ def parse_engine(families: Iterable[Metric]) -> EngineReading:
         snapshot_age_s=single("trimtab_snapshot_age_seconds"),
         neutral=None if neutral is None else neutral > 0,
         snapshots_applied=_whole(single("trimtab_snapshots_total", result="applied")),
-        preemptions=_whole(single("vllm:num_preemptions_total")),
+        preemptions=_whole(_first_known(map(single, _PREEMPTIONS))),
+        recomputed_tokens=_whole(single("trimtab_recomputed_tokens_total")),
     )
+
+
+def _first_known(values: Iterable[float | None]) -> float | None:
+    """The first value that is there; None: there is none."""
+    return next((value for value in values if value is not None), None)
 
 
 def _whole(value: float | None) -> int | None:

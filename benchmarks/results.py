@@ -36,7 +36,7 @@ class PolicyResult:
         goodput_value_per_s: value of the requests that met their SLO, per second.
         tokens_per_s: prompt and output tokens of complete answers, per second.
         preemptions: as the engine counted them; None when it was not asked.
-        recomputed_tokens: None: vLLM does not count them.
+        recomputed_tokens: likewise; stock vLLM does not count them.
     """
 
     classes: dict[str, ClassResult]
@@ -65,7 +65,11 @@ def meets_slo(answer: Answer, slo: Slo) -> bool:
 
 
 def summarise(
-    replays: Sequence[Replay], classes: Sequence[TaskClass], *, preemptions: int | None = None
+    replays: Sequence[Replay],
+    classes: Sequence[TaskClass],
+    *,
+    preemptions: int | None = None,
+    recomputed_tokens: int | None = None,
 ) -> PolicyResult:
     """Pool the replays of one policy.
 
@@ -90,6 +94,7 @@ def summarise(
         tokens_per_s=sum(map(_tokens, answers)) / span_s,
         failed=sum(answer.failure is not None for answer in answers),
         preemptions=preemptions,
+        recomputed_tokens=recomputed_tokens,
     )
 
 

@@ -97,8 +97,9 @@ def plan_prefill(
 ) -> dict[str, int]:
     """How many tokens each running prompt may compute in this step.
 
-    Classes share by weight; within a class the earliest admitted goes first, and running
-    before waiting. What no running prompt gets is left to the waiting ones.
+    Classes share by weight, each by the largest of its prompts'; within a class the earliest
+    admitted goes first, and running before waiting. What no running prompt gets is left to
+    the waiting ones.
 
     Args:
         budget_tokens: what the step may spend on prompts.
@@ -113,7 +114,7 @@ def plan_prefill(
     wanted: dict[str, int] = {}
     asking: list[RunningPrefill | WaitingPrompts] = [*prefills, *waiting]
     for one in asking:
-        weights[one.task_class] = one.weight
+        weights[one.task_class] = max(one.weight, weights.get(one.task_class, 0.0))
         wanted[one.task_class] = wanted.get(one.task_class, 0) + one.tokens
     demands = [Demand(weights[name], tokens) for name, tokens in wanted.items()]
     left = dict(zip(wanted, share_by_weight(demands, budget_tokens), strict=True))
@@ -136,11 +137,6 @@ class Pace(NamedTuple):
 
     tpot_s: float
     ahead_s: float = 0.0
-
-    @classmethod
-    def of(cls, tpot_s: float, first_token_s: float, generated_tokens: int, now_s: float) -> "Pace":
-        """The pace of a sequence with at least its first token."""
-        return cls(tpot_s, first_token_s + (generated_tokens - 1) * tpot_s - now_s)
 
     @property
     def allowed_s(self) -> float:

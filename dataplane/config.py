@@ -68,7 +68,7 @@ class PreemptionSettings(Section):
     patience_ratio: float = Field(default=0.5, ge=0, le=1)
     min_run_s: float = Field(default=1.0, ge=0, le=3600)
     max_preemptions: int = Field(default=2, ge=1, le=100)
-    recompute_share: Share = 0.05
+    recompute_share: Share = 0.02
     recompute_tokens_per_min: float | None = Field(default=None, gt=0, le=1e9)
 
 

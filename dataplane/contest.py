@@ -1,10 +1,10 @@
 """The classes in which something waits, and which of their heads goes next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heapify, heappop, heapreplace
 
 from dataplane.faults import FaultBarrier
-from dataplane.lanes import ClassLanes, Standing
+from dataplane.lanes import ClassLanes, Standing, line_up
 from dataplane.ordering import IN_TIME, FairClock
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, Discipline, WeightTable
@@ -88,10 +88,11 @@ class Contest:
     def charge(self, ticket: Ticket, *, in_turn: bool) -> None:
         """The request is about to leave for the engine; ``in_turn``: as the leader."""
         with self._barrier:
-            lanes = self._classes[ticket.task_class]
-            by_index = lanes.standing(self._table, self._now_s)[0] == -IN_TIME
+            leader = self._standings[0] if self._standings else None
+            by_index = leader is not None and leader[-1] is ticket and leader[0] == -IN_TIME
+            account = self._classes[ticket.task_class].account
             weight = self._weight(ticket.task_class)
-            self._clock.charge(lanes.account, ticket, weight, in_turn=in_turn and by_index)
+            self._clock.charge(account, ticket, weight, in_turn=in_turn and by_index)
 
     def ended(self, ticket: Ticket) -> None:
         """A request that was on the engine ended: learn what it turned out to be."""
@@ -111,8 +112,8 @@ class Contest:
             self._close(head)
 
     def heads(self) -> list[tuple[Ticket, ClassPolicy]]:
-        """The first of each class that the gate has not closed."""
-        standings = self._drawn_up()
+        """The first of each class that the gate has not closed, in the order in which they go."""
+        standings = sorted(self._drawn_up())
         return [(head, self._waiting[head.task_class].policy) for *_, head in standings]
 
     def past_slo(self, task_class: str) -> int:
@@ -157,12 +158,7 @@ class Contest:
         """A heap of the standings of all classes that are not closed."""
         standings = self._standings
         if standings is None:
-            table, now_s, closed = self._table, self._now_s, self._closed
-            standings = [
-                lanes.standing(table, now_s)
-                for name, lanes in self._waiting.items()
-                if name not in closed
-            ]
+            standings = line_up(self._open(), self._table, self._now_s)
             heapify(standings)
             self._standings = standings
         elif self._leader_left:
@@ -170,15 +166,19 @@ class Contest:
             if lanes is None:
                 heappop(standings)
             else:
-                heapreplace(standings, lanes.standing(self._table, self._now_s))
+                heapreplace(standings, *line_up((lanes,), self._table, self._now_s))
         self._leader_left = False
         return standings
 
     def _first(self) -> Ticket | None:
-        firsts = [
-            lanes.first() for name, lanes in self._waiting.items() if name not in self._closed
-        ]
+        firsts = [lanes.first() for lanes in self._open()]
         return min(firsts, key=lambda first: first.place, default=None)
+
+    def _open(self) -> Collection[ClassLanes]:
+        """The classes in which something waits and which the gate has not closed."""
+        if not self._closed:
+            return self._waiting.values()
+        return [lanes for name, lanes in self._waiting.items() if name not in self._closed]
 
     def _admits(self, gate: Gate, head: Ticket) -> bool:
         with self._barrier:

@@ -1,10 +1,11 @@
 """Finds the running requests that give way to a waiting one; the scheduler then acts.
 
 ``dataplane.preemption`` holds the rules. Here the engine's state is put into its terms, and
-the search is kept cheap: it looks at the heads of the queues a hundred times a second, and
+the search is kept cheap: it looks at the heads of the queues fifty times a second, and
 at the running requests only for a head that cannot wait.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,9 @@ from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, Tier, WeightTable
 
-LOOK_EVERY_S = 0.01
+LOOK_EVERY_S = 0.02
+AFTER_REFUSAL_S = 0.1
+"""Looking at all that runs costs something, and what was refused just now is so again."""
 
 Head = tuple[Ticket, ClassPolicy]
 
@@ -74,21 +77,23 @@ class Displacer:
         model: StepTimeModel | None,
         now_s: float,
     ) -> Displacement | None:
-        """Whom to preempt for the heaviest head that cannot wait; None: nobody."""
+        """Whom to preempt for the heaviest head that cannot wait; None: nobody.
+
+        At most one search among the running requests a call: for a lighter head fewer of
+        them would do.
+        """
         self._due_s = now_s + LOOK_EVERY_S
         scene = _Scene(running, room, table, model, now_s)
         pressed = [head for head in heads if self._may_press(*head, scene)]
         for ticket, policy in sorted(pressed, key=lambda head: -head[1].weight):
             head = self._in_terms(ticket, policy, scene)
             if self.preemption.considers(head, now_s):
-                found = self._search(head, scene)
-                if found is not None:
-                    return found
+                return self._search(head, scene)
         return None
 
     def _may_press(self, ticket: Ticket, policy: ClassPolicy, scene: "_Scene") -> bool:
         """Whether it is worth looking closer: most heads fail at this."""
-        if policy.tier > Tier.P1 or ticket.displaced:
+        if policy.tier > Tier.P1 or ticket.displaced or math.isinf(policy.slo.ttft_s):
             return False
         slack_s = policy.slo.ttft_s - scene.first_token_s(ticket.prompt_tokens)
         return scene.now_s - ticket.arrived_s >= self._settings.patience_ratio * slack_s
@@ -97,11 +102,12 @@ class Displacer:
         by_id = {request.request_id: request for request in scene.running}
         victims = self.preemption.victims(
             head,
-            [self._candidate(request, scene) for request in scene.running if self._may_go(request)],
+            self._candidates(scene, with_blocks=head.lacks_blocks > 0),
             prefill_tokens_per_s=scene.prefill_tokens_per_s,
             now_s=scene.now_s,
         )
         if not victims:
+            self._due_s = scene.now_s + AFTER_REFUSAL_S
             return None
         for victim in victims:
             self._intake.ticket_of(by_id[victim.request_id]).displaced += 1
@@ -125,7 +131,15 @@ class Displacer:
             preemptions=ticket.displaced,
         )
 
-    def _candidate(self, request: LiveRequest, scene: "_Scene") -> RunningRequest:
+    def _candidates(self, scene: "_Scene", *, with_blocks: bool) -> list[RunningRequest]:
+        """Who could go. Blocks are counted only if some are lacking: it is what costs most."""
+        return [
+            self._candidate(request, scene, self._blocks_of(request) if with_blocks else 0)
+            for request in scene.running
+            if self._may_go(request)
+        ]
+
+    def _candidate(self, request: LiveRequest, scene: "_Scene", blocks: int) -> RunningRequest:
         ticket = self._intake.ticket_of(request)
         policy = scene.table.policy(ticket.task_class)
         return RunningRequest(
@@ -135,7 +149,7 @@ class Displacer:
             ran_s=scene.now_s - ticket.admitted_s,
             admission=ticket.admission,
             computed_tokens=request.num_computed_tokens,
-            blocks=self._blocks_of(request),
+            blocks=blocks,
             preemptions=ticket.displaced,
         )
 
@@ -143,13 +157,18 @@ class Displacer:
         """When the next running request ends at the latest; None: not in sight."""
         if scene.step_s is None:
             return None
-        tickets = self._intake.tickets
-        left_tokens = [
-            ticket.max_tokens - request.num_output_tokens
-            for request in scene.running
-            if (ticket := tickets.get(request.request_id)) and ticket.max_tokens is not None
-        ]
-        return min(left_tokens, default=0) * scene.step_s if left_tokens else None
+        if scene.fewest_left_tokens is None:
+            tickets = self._intake.tickets
+            scene.fewest_left_tokens = min(
+                (
+                    ticket.max_tokens - request.num_output_tokens
+                    for request in scene.running
+                    if (ticket := tickets.get(request.request_id)) and ticket.max_tokens is not None
+                ),
+                default=math.inf,
+            )
+        left_tokens = scene.fewest_left_tokens
+        return None if math.isinf(left_tokens) else left_tokens * scene.step_s
 
 
 class _Scene:
@@ -167,6 +186,7 @@ class _Scene:
         self.room = room
         self.table = table
         self.now_s = now_s
+        self.fewest_left_tokens: float | None = None
         self._model = model
         self.step_s = None if model is None else model.time_s(0, len(running), room.kv_tokens)
 
@@ -175,8 +195,8 @@ class _Scene:
         """What the engine could prefill; 0 as long as its steps are unknown."""
         if self._model is None:
             return 0.0
-        tokens = self.room.step_tokens
-        return tokens / self._model.time_s(tokens, 0, 0)
+        step_s = self._model.time_s(self.room.step_tokens, 0, 0)
+        return self.room.step_tokens / step_s if step_s > 0 else 0.0
 
     def first_token_s(self, prompt_tokens: int) -> float:
         """From admission to the first token: full steps until the prompt is through."""

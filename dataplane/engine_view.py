@@ -6,6 +6,7 @@ is built inside.
 
 from typing import Any
 
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
@@ -21,10 +22,11 @@ class EngineView:
         total_blocks: KV blocks.
         block_tokens: tokens in one of them.
         groups: of layers with blocks of their own.
+        longest_blocks: KV blocks of the longest sequence.
         tokens_per_decode: of a step's tokens, for a sequence that decodes: one, and the
             drafted ones.
-        shapeable: whether prompts may be cut anywhere; models with state-space layers want
-            their chunks at block boundaries.
+        shapeable: whether prompts may be cut anywhere: chunked prefill may be off, and models
+            with state-space layers want their chunks at block boundaries.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -33,14 +35,27 @@ class EngineView:
         self.total_blocks: int = scheduler.kv_cache_config.num_blocks
         self.block_tokens: int = scheduler.block_size
         self.groups = max(1, len(scheduler.kv_cache_config.kv_cache_groups))
+        self.longest_blocks = -(-scheduler.max_model_len // self.block_tokens) * self.groups
         self.tokens_per_decode: int = 1 + scheduler.num_spec_tokens
-        self.shapeable = not scheduler.need_mamba_block_aligned_split
+        self.shapeable = bool(
+            scheduler.scheduler_config.enable_chunked_prefill
+            and not scheduler.need_mamba_block_aligned_split
+        )
 
     @property
     def running(self) -> list[Request]:
         """VLLM's own list, in its order."""
         running: list[Request] = self._scheduler.running
         return running
+
+    @property
+    def admits(self) -> bool:
+        """Whether waiting requests may start at all: an operator may have paused the engine."""
+        return bool(self._scheduler.pause_state is PauseState.UNPAUSED)
+
+    def could_start(self, request: Request) -> bool:
+        """Whether the request waits for a place only, and not for a grammar, say, or for KV."""
+        return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
     def prompt_ids(self) -> list[str]:
         """The running requests whose prompts are not through."""

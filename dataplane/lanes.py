@@ -8,6 +8,7 @@ needs no search, and the number of requests past their objective is a length, no
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from operator import attrgetter
 
 from dataplane.ordering import IN_TIME, LATE, ORDERINGS, OVERDUE, Account, is_late, overdue
@@ -37,23 +38,26 @@ class ClassLanes:
 
     Attributes:
         account: what the plugin learned of the class; it outlives the requests.
-        policy: the class's, of the table that was last looked at.
+        due_s: until when ``leader`` holds under ``table``.
+        leader: minus its rank, its claim's base and slope, its arrival, its place, itself.
+        policy: the class's, of ``table``.
+        table: as of the last settling.
     """
 
     __slots__ = (
-        "_due_s",
         "_in_time",
         "_late",
         "_late_rank",
-        "_leader",
         "_max_wait_s",
         "_now_s",
         "_ordering",
         "_patience_s",
         "_preempted",
-        "_table",
         "account",
+        "due_s",
+        "leader",
         "policy",
+        "table",
         "task_class",
     )
 
@@ -63,10 +67,10 @@ class ClassLanes:
         self._preempted: Lane = OrderedDict()
         self._in_time: Lane = OrderedDict()
         self._late: Lane = OrderedDict()
-        self._now_s = self._due_s = _ALWAYS
-        self._table = WeightTable.initial()
-        self.policy: ClassPolicy = self._table.policy(task_class)
-        self._adopt(self._table)
+        self._now_s = self.due_s = _ALWAYS
+        self.table = WeightTable.initial()
+        self.policy: ClassPolicy = self.table.policy(task_class)
+        self._adopt(self.table)
 
     def __bool__(self) -> bool:
         return bool(self._in_time or self._late or self._preempted)
@@ -75,7 +79,7 @@ class ClassLanes:
         """Add at the end. Its place is larger than all others'."""
         self._in_time[ticket.request_id] = ticket
         if len(self._in_time) == 1:
-            self._due_s = _ALWAYS
+            self.due_s = _ALWAYS
 
     def prepend(self, ticket: Ticket) -> None:
         """Put into the lane it belongs to, near the front: in O(those with smaller places)."""
@@ -86,18 +90,18 @@ class ClassLanes:
         else:
             lane = self._in_time
         _insert_near_front(lane, ticket)
-        self._due_s = _ALWAYS
+        self.due_s = _ALWAYS
 
     def remove(self, request_id: str) -> None:
         """Take one out, wherever it stands."""
         for lane in (self._in_time, self._late, self._preempted):
             if lane.pop(request_id, None) is not None:
                 break
-        self._due_s = _ALWAYS
+        self.due_s = _ALWAYS
 
     def unsettle(self) -> None:
         """The account changed: what the head claims has to be seen anew."""
-        self._due_s = _ALWAYS
+        self.due_s = _ALWAYS
 
     def first(self) -> Ticket:
         """The smallest place; something must wait."""
@@ -109,21 +113,14 @@ class ClassLanes:
 
     def past_slo(self, table: WeightTable, now_s: float) -> int:
         """How many have waited longer than their TTFT objective."""
-        if table is not self._table:
+        if table is not self.table:
             self._adopt(table)
         self._turn_late(now_s)
         return len(self._late)
 
-    def standing(self, table: WeightTable, now_s: float) -> Standing:
-        """The class's best head and how it stands at this time; something must wait."""
-        if now_s > self._due_s or table is not self._table:
-            self._settle(table, now_s)
-        minus_rank, base, slope, since_s, place, head = self._leader
-        return minus_rank, -base - slope * (now_s - since_s), place, head
-
-    def _settle(self, table: WeightTable, now_s: float) -> None:
-        """Find the head, what it claims, and until when."""
-        if table is not self._table:
+    def settle(self, table: WeightTable, now_s: float) -> None:
+        """Find the head, what it claims, and until when; something must wait."""
+        if table is not self.table:
             self._adopt(table)
         head, minus_rank = self._turn_late(now_s), -IN_TIME
         due_s = _NEVER if head is None else head.arrived_s + self._patience_s
@@ -132,8 +129,29 @@ class ClassLanes:
             due_s = self._next_change_s(now_s)
         ordering = overdue if minus_rank == -OVERDUE else self._ordering
         base, slope = ordering(head, self.policy, self.account)
-        self._leader = minus_rank, base, slope, head.arrived_s, head.place, head
-        self._due_s = due_s
+        self.leader = minus_rank, base, slope, head.arrived_s, head.place, head
+        self.due_s = due_s
+
+    def reweigh(self, table: WeightTable) -> bool:
+        """Take on a table that changes no more than weights; False: this one changes more.
+
+        Which request leads, and until when, stays as it is: only what it claims does not.
+        Something must wait, and be settled.
+        """
+        policy = table.policy(self.task_class)
+        if policy.terms != self.policy.terms or table.discipline is not self.table.discipline:
+            return False
+        self.table, self.policy = table, policy
+        minus_rank, _, _, since_s, place, head = self.leader
+        if minus_rank != -OVERDUE:
+            self.leader = (
+                minus_rank,
+                *self._ordering(head, policy, self.account),
+                since_s,
+                place,
+                head,
+            )
+        return True
 
     def _lead(self, in_time: Ticket | None, now_s: float) -> tuple[int, Ticket]:
         """Minus the rank, and the head: by rank, then by place."""
@@ -175,7 +193,7 @@ class ClassLanes:
             arrivals = sorted((*self._late.values(), *self._in_time.values()), key=_BY_PLACE)
             self._in_time = OrderedDict((each.request_id, each) for each in arrivals)
             self._late = OrderedDict()
-        self._table, self.policy, self._due_s = table, policy, _ALWAYS
+        self.table, self.policy, self.due_s = table, policy, _ALWAYS
 
     def _turn_late(self, now_s: float) -> Ticket | None:
         """Move those that turned late to their lane; the first that did not."""
@@ -191,6 +209,17 @@ class ClassLanes:
 
     def _fronts(self) -> list[Ticket]:
         return [_first(lane) for lane in (self._preempted, self._in_time, self._late) if lane]
+
+
+def line_up(classes: Iterable[ClassLanes], table: WeightTable, now_s: float) -> list[Standing]:
+    """How each class stands; written out, as each step's first dispatch waits for it."""
+    standings: list[Standing] = []
+    for lanes in classes:
+        if now_s > lanes.due_s or (lanes.table is not table and not lanes.reweigh(table)):
+            lanes.settle(table, now_s)
+        minus_rank, base, slope, since_s, place, head = lanes.leader
+        standings.append((minus_rank, -base - slope * (now_s - since_s), place, head))
+    return standings
 
 
 def _first(lane: Lane) -> Ticket:

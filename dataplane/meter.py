@@ -49,10 +49,13 @@ class Tally:
     tpot_s: deque[float] = field(default_factory=_pending)
     e2e_s: deque[float] = field(default_factory=_pending)
 
-    def waiting_chunk_tokens(self, chunk_tokens: int) -> int:
-        """What the waiting prompts could take of one step, each at most one chunk."""
-        waiting = self.live - self.running
-        return max(0, min(self.waiting_prompt_tokens, waiting * chunk_tokens))
+    def behind_head(self, head_tokens: int, at_most: int) -> tuple[int, int]:
+        """How many wait behind the head, up to so many, and the prompt tokens of as many."""
+        behind = self.live - self.running - 1
+        if behind <= 0:
+            return 0, 0
+        more = min(behind, at_most)
+        return more, max(0, self.waiting_prompt_tokens - head_tokens) * more // behind
 
 
 class Meter:

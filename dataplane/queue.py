@@ -72,8 +72,12 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         self._chosen = None
 
     def heads(self) -> Iterator[tuple[Ticket, ClassPolicy]]:
-        """In a step: the first of each class that the gate has not closed, in any order."""
+        """In a step: the first of each class that the gate has not closed, in their order."""
         return iter(self._contest.heads())
+
+    def request_of(self, ticket: Ticket) -> Request:
+        """The waiting request that a ticket is of."""
+        return self._waiting[ticket.request_id][0]
 
     def add_request(self, request: Request) -> None:
         """Queue an arrival at the end of its class."""

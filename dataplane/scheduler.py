@@ -31,13 +31,14 @@ from dataplane.notices import RefusalNotices
 from dataplane.progress import Ending, Progress
 from dataplane.queue import ClassRequestQueue
 from dataplane.refusals import NoticeWriter
+from dataplane.shaping import StepPlan
 from dataplane.state import ClassState, EngineState
 from dataplane.steering import Steering, StepDecision
 from dataplane.subscriber import Identity, Subscriber, TableInForce
 
 logger = logging.getLogger("vllm.trimtab")
 
-STATE_INTERVAL_S = 0.1
+STATE_INTERVAL_S = 0.25
 """How old the state that the plugin's threads see may get while steps go on."""
 
 _ENDINGS = {FinishReason.ABORT: Ending.ABORTED, FinishReason.ERROR: Ending.FAILED}
@@ -96,7 +97,7 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         displacement, plan = self._decision
         if displacement is not None:
             self._displace(displacement, now_s)
-        self.max_num_scheduled_tokens = plan.tokens or self._view.step_tokens
+        self._follow(plan)
         output = super().schedule(throttle_prefills)
         with self._barrier:
             count = len(output.scheduled_new_reqs) + len(
@@ -130,10 +131,22 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             self._exporter.stop()
         super().shutdown()
 
-    def _reserve_prefill_lookahead(
+    def _follow(self, plan: StepPlan) -> None:
+        """Make vLLM's own scheduling keep to the plan.
+
+        vLLM asks ``_reserve_prefill_lookahead`` how many tokens each single request gets, and
+        in most steps there is nothing to say: the answer stands in for vLLM's own only in
+        steps that have a plan.
+        """
+        self.max_num_scheduled_tokens = plan.tokens or self._view.step_tokens
+        if plan.prefill_tokens:
+            self._reserve_prefill_lookahead = self._planned_tokens
+        elif "_reserve_prefill_lookahead" in vars(self):
+            del self._reserve_prefill_lookahead
+
+    def _planned_tokens(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
-        """Where vLLM asks how many tokens a request gets: no more than the step's plan says."""
         planned = self._decision.plan.prefill_tokens.get(request.request_id, num_new_tokens)
         tokens: int = super()._reserve_prefill_lookahead(
             request, num_computed_tokens, min(num_new_tokens, planned)
@@ -147,7 +160,8 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
             self.running.remove(victim)
             # It may come back in this very step: then it is new to the workers.
             self.prev_step_scheduled_req_ids.discard(victim.request_id)
-            self._preempt_request(victim, now_s)
+            # Where a connector is to hand on what was computed, vLLM drops what is in flight.
+            self._preempt_request(victim, now_s, drop_stale_output=self.requires_kv_delivery)
         self._displacing = False
         with self._barrier:
             self._queue.pin(displacement.beneficiary)

@@ -1,6 +1,6 @@
 """Applies ``dataplane.budget`` to one step of the engine."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,7 +12,10 @@ from dataplane.progress import LiveRequest
 from dataplane.room import Room
 from dataplane.step_time import StepTimeModel
 from dataplane.ticket import Ticket
-from dataplane.weights import ClassPolicy, Tier, WeightTable
+from dataplane.weights import ClassPolicy, WeightTable
+
+PACES_INTERVAL_S = 0.02
+"""How old what is known of the running decodes' paces may get: looking costs O(running)."""
 
 
 class PromptRequest(LiveRequest, Protocol):
@@ -49,6 +52,8 @@ class Shaping:
         self, *, tokens_per_decode: int, admission: Admission, intake: Intake, meter: Meter
     ) -> None:
         self.cap = PrefillCap()
+        self._paces_due_s = 0.0
+        self._earliest_due_s: dict[float, float] = {}
         self._tokens_per_decode = tokens_per_decode
         self._admission = admission
         self._intake = intake
@@ -70,21 +75,22 @@ class Shaping:
         Args:
             prefills: those of ``running`` whose prompts are not through.
             running: all requests on the engine.
-            heads: of the classes in which something waits.
+            heads: of the classes in which something waits, in the order in which they go.
             room: what the engine has left.
             table: in force.
             model: of the time of a step; None: not known yet.
             now_s: monotonic.
         """
+        paces = self._paces(running, table, now_s)
+        if not prefills and not paces:
+            return UNLIMITED
         decoding = len(running) - len(prefills)
         full_tokens = max(0, room.step_tokens - decoding * self._tokens_per_decode)
         waiting = self._waiting(heads, room, len(running), now_s) if room.slots_free > 0 else []
-        if not prefills and not waiting:
-            return UNLIMITED
-        own = [self._running_prefill(request, table, room.chunk_tokens) for request in prefills]
+        own = [self._running_prefill(request, table, room, now_s) for request in prefills]
         prefill_tokens = self.cap.tokens(
             model=model,
-            paces=self._paces(running, table, now_s),
+            paces=paces,
             decoding=decoding,
             kv_tokens=room.kv_tokens,
             full_tokens=full_tokens,
@@ -103,49 +109,76 @@ class Shaping:
         running: int,
         now_s: float,
     ) -> list[WaitingPrompts]:
-        """The classes of the heads that may start, heaviest first, as many as slots are free."""
-        able = [
-            WaitingPrompts(
-                ticket.task_class,
-                policy.weight,
-                self._meter.tally(ticket.task_class).waiting_chunk_tokens(room.chunk_tokens),
-            )
-            for ticket, policy in heads
+        """What those who wait will take of this step, by class.
+
+        What is left to them and not taken is lost, so only those count that will start:
+        the heads in the order in which they go, as long as slots and blocks are free for
+        them, and in slots that are left, as many more as their classes have.
+        """
+        slots, blocks = room.slots_free, room.blocks_free
+        wanted: dict[str, WaitingPrompts] = {}
+        for ticket, policy in heads:
+            if not slots:
+                break
             if self._admission.could_start(
-                ticket, policy, free_blocks=room.blocks_free, running=running, now_s=now_s
-            )
-        ]
-        able.sort(key=lambda one: -one.weight)
-        return able[: room.slots_free]
+                ticket, policy, free_blocks=blocks, running=running, now_s=now_s
+            ):
+                slots -= 1
+                blocks -= self._admission.need_blocks(ticket)
+                tokens = min(ticket.prompt_tokens + ticket.generated_tokens, room.chunk_tokens)
+                wanted[ticket.task_class] = WaitingPrompts(
+                    ticket.task_class, urgency(ticket, policy, now_s), tokens
+                )
+        for one in wanted.values() if slots else ():
+            more, tokens = self._meter.tally(one.task_class).behind_head(one.tokens, slots)
+            slots -= more
+            tokens = min(tokens, more * room.chunk_tokens)
+            wanted[one.task_class] = one._replace(tokens=one.tokens + tokens)
+        return list(wanted.values())
 
     def _running_prefill(
-        self, request: PromptRequest, table: WeightTable, chunk_tokens: int
+        self, request: PromptRequest, table: WeightTable, room: Room, now_s: float
     ) -> RunningPrefill:
         ticket = self._intake.ticket_of(request)
         return RunningPrefill(
             request_id=request.request_id,
             task_class=ticket.task_class,
-            weight=table.policy(ticket.task_class).weight,
-            tokens=min(request.num_tokens - request.num_computed_tokens, chunk_tokens),
+            weight=urgency(ticket, table.policy(ticket.task_class), now_s),
+            tokens=min(request.num_tokens - request.num_computed_tokens, room.chunk_tokens),
             admission=ticket.admission,
         )
 
     def _paces(
         self, running: Sequence[LiveRequest], table: WeightTable, now_s: float
-    ) -> Iterator[Pace]:
-        """Of the decodes of protected classes that have an objective for their pace."""
-        objectives = {
-            name: policy.slo.tpot_s
-            for name, policy in table.policies.items()
-            if policy.slo.tpot_s is not None and policy.tier <= Tier.P1
-        }
-        if not any(name in objectives for name in self._meter.running_classes()):
-            return
-        tickets = self._intake.tickets
+    ) -> list[Pace]:
+        """The worst of each objective, of the decodes of protected classes that have one."""
+        if not table.paced or table.paced.keys().isdisjoint(self._meter.running_classes()):
+            return []
+        if now_s >= self._paces_due_s:
+            self._paces_due_s = now_s + PACES_INTERVAL_S
+            self._earliest_due_s = self._find_earliest_due(running, table)
+        return [Pace(tpot_s, due_s - now_s) for tpot_s, due_s in self._earliest_due_s.items()]
+
+    def _find_earliest_due(
+        self, running: Sequence[LiveRequest], table: WeightTable
+    ) -> dict[float, float]:
+        """By objective: when the latest token of the decode furthest behind was due."""
+        tickets, paced = self._intake.tickets, table.paced
+        earliest_s: dict[float, float] = {}
         for request in running:
             ticket = tickets.get(request.request_id)
-            if ticket is None or ticket.first_token_s is None:
-                continue
-            tpot_s = objectives.get(ticket.task_class)
-            if tpot_s is not None:
-                yield Pace.of(tpot_s, ticket.first_token_s, request.num_output_tokens, now_s)
+            if ticket and ticket.first_token_s is not None and ticket.task_class in paced:
+                tpot_s = paced[ticket.task_class]
+                due_s = ticket.first_token_s + (request.num_output_tokens - 1) * tpot_s
+                earliest_s[tpot_s] = min(due_s, earliest_s.get(tpot_s, due_s))
+        return earliest_s
+
+
+def urgency(ticket: Ticket, policy: ClassPolicy, now_s: float) -> float:
+    """What a prompt's share of a step is in proportion to: ``w_k (1 + age_k / slo_k)``.
+
+    The weight alone would let light prompts crawl for as long as heavy ones keep coming,
+    though the queue let them in by their age; the age alone would give those that just came
+    nothing.
+    """
+    return policy.weight + policy.gain_per_s * max(0.0, now_s - ticket.arrived_s)

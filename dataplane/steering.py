@@ -114,10 +114,11 @@ class Steering:
         self._incidents += self._found_no_memory(output)
         self._queue.end_step()
         tokens = output.num_scheduled_tokens
-        prompts = {*self._prompt_ids, *(request.request_id for request in admitted)} & tokens.keys()
+        prompts = [*self._prompt_ids, *(request.request_id for request in admitted)]
+        prompt_tokens = [tokens[request_id] for request_id in prompts if request_id in tokens]
         load = StepLoad(
-            prefill_tokens=sum(tokens[request_id] for request_id in prompts),
-            decoding=len(tokens) - len(prompts),
+            prefill_tokens=sum(prompt_tokens),
+            decoding=len(tokens) - len(prompt_tokens),
             kv_tokens=self._view.kv_tokens(),
         )
         self._steps.scheduled(output, load, now_s)
@@ -141,11 +142,15 @@ class Steering:
 
     def observe(self, table: WeightTable, now_s: float) -> None:
         """Tell the KV reserve what each tier holds; from time to time, linear in what runs."""
-        held = [0] * len(Tier)
+        by_class: dict[str, int] = {}
+        class_of, held_blocks = self._intake.task_class_of, self._view.held_blocks
         for request in self._view.running:
-            tier = self.admission.tier(self._policy(request, table), now_s)
-            held[tier] += self._view.held_blocks(request)
-        self.admission.reserve.observe(held, now_s)
+            task_class = class_of(request)
+            by_class[task_class] = by_class.get(task_class, 0) + held_blocks(request)
+        by_tier = [0] * len(Tier)
+        for task_class, blocks in by_class.items():
+            by_tier[self.admission.tier(table.policy(task_class), now_s)] += blocks
+        self.admission.reserve.observe(by_tier, now_s)
 
     def state(self) -> SteeringState:
         """For the metrics."""
@@ -176,13 +181,26 @@ class Steering:
     def _displacement(self, table: WeightTable, now_s: float) -> Displacement | None:
         if not len(self._queue) or not self._displacer.due(now_s):
             return None
+        if self._roomy() or not self._view.admits:
+            return None
         return self._displacer.displace(
-            self._queue.heads(),
+            [head for head in self._queue.heads() if self._could_start(head[0])],
             self._view.running,
             room=self._view.room(),
             table=table,
             model=self._model,
             now_s=now_s,
+        )
+
+    def _could_start(self, ticket: Ticket) -> bool:
+        return self._view.could_start(self._queue.request_of(ticket))
+
+    def _roomy(self) -> bool:
+        """Whether whoever may go next finds a slot, and memory for the longest prompt."""
+        withheld = self.admission.reserve.withheld_blocks(Tier.P1)
+        return bool(
+            self._view.slots_free()
+            and self._view.free_blocks() - withheld >= self._view.longest_blocks
         )
 
     def _plan(self, table: WeightTable, now_s: float) -> StepPlan:

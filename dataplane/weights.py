@@ -75,6 +75,7 @@ class ClassPolicy:
         value: worth of one request that meets its SLO; only ratios matter.
         max_wait_s: a request that waited longer goes first; None: no bound.
         gain_per_s: ``weight / slo.ttft_s``, the slope of the class's index in its age.
+        terms: all that says when a request is late or overdue, and what follows.
 
     Raises:
         ValueError: a number is outside its range.
@@ -89,9 +90,10 @@ class ClassPolicy:
     max_wait_s: float | None = None
     tier: Tier = Tier.P1
     gain_per_s: float = field(init=False)
+    terms: tuple[float, LatePolicy, float | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse numbers outside their range; derive the gain once, off the hot path."""
+        """Refuse numbers outside their range; derive what the hot path asks for."""
         for name in ("weight", "default_weight", "value"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -99,6 +101,7 @@ class ClassPolicy:
         if self.max_wait_s is not None and not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s must be positive, got {self.max_wait_s}")
         object.__setattr__(self, "gain_per_s", self.weight / self.slo.ttft_s)
+        object.__setattr__(self, "terms", (self.slo.ttft_s, self.late, self.max_wait_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class WeightTable:
         unconfigured: the policy of every class that the snapshot does not name: the least
             weight and the most patient objective there is, so that inventing a class name
             gains a client nothing.
+        paced: the TPOT objectives in seconds of the protected classes (P0, P1) with one.
     """
 
     epoch: int
@@ -125,12 +129,14 @@ class WeightTable:
     received_at_s: float | None = None
     neutral: bool = False
     unconfigured: ClassPolicy = field(init=False)
+    paced: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Close the mapping and derive the policy of unnamed classes."""
+        """Close the mapping, and derive what every step asks for."""
         policies = MappingProxyType(dict(self.policies))
         object.__setattr__(self, "policies", policies)
         object.__setattr__(self, "unconfigured", _unconfigured(policies))
+        object.__setattr__(self, "paced", MappingProxyType(_paced(policies)))
 
     @classmethod
     def initial(cls) -> Self:
@@ -169,6 +175,14 @@ class WeightTable:
         """Whether the TTL is over."""
         age_s = self.age_s(now_s)
         return age_s is not None and age_s > self.ttl_s
+
+
+def _paced(policies: Mapping[str, ClassPolicy]) -> dict[str, float]:
+    return {
+        name: policy.slo.tpot_s
+        for name, policy in policies.items()
+        if policy.slo.tpot_s is not None and policy.tier <= Tier.P1
+    }
 
 
 def _unconfigured(policies: Mapping[str, ClassPolicy]) -> ClassPolicy:

@@ -109,6 +109,11 @@ def _total_table(results: dict[str, PolicyResult]) -> Table:
         "-" if result.preemptions is None else str(result.preemptions) for result in (fcfs, learned)
     ]
     table.add_row("preemptions", *preemptions, "")
+    recomputed = [
+        "-" if result.recomputed_tokens is None else str(result.recomputed_tokens)
+        for result in (fcfs, learned)
+    ]
+    table.add_row("tokens computed again", *recomputed, "")
     return table
 
 

@@ -10,7 +10,7 @@ from benchmarks.client import replay
 from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import CLASSES, TRAFFIC, Block, blocks
 from benchmarks.demo.state import DemoState, FinishedBlock
-from benchmarks.engine_metrics import read_engine
+from benchmarks.engine_metrics import EngineReading, read_engine
 from benchmarks.errors import ChildFailed, PolicyNotApplied
 from benchmarks.results import PolicyResult, summarise
 from benchmarks.stack.engine import MODEL_NAME
@@ -67,13 +67,22 @@ def policy_results(finished: Iterable[FinishedBlock]) -> dict[str, PolicyResult]
 
 
 def _pool(blocks_of_policy: list[FinishedBlock]) -> PolicyResult:
-    counts = [block.preemptions for block in blocks_of_policy]
-    known = [count for count in counts if count is not None]
     return summarise(
         [block.replay for block in blocks_of_policy],
         CLASSES,
-        preemptions=sum(known) if len(known) == len(counts) else None,
+        preemptions=_sum(block.preemptions for block in blocks_of_policy),
+        recomputed_tokens=_sum(block.recomputed_tokens for block in blocks_of_policy),
     )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """None as soon as one of them is unknown."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 async def _run_block(
@@ -81,7 +90,7 @@ async def _run_block(
 ) -> None:
     await _switch(block.policy, parts, client)
     state.policy = block.policy
-    before = await _preemptions(parts)
+    before = await asyncio.to_thread(read_engine, parts.engine.url)
     run = await replay(
         block.plan,
         url=parts.engine.url,
@@ -92,9 +101,25 @@ async def _run_block(
     )
     if not parts.engine.child.running:
         raise ChildFailed("vllm", "ended in mid-run", parts.engine.child.log)
-    after = await _preemptions(parts)
-    preemptions = None if before is None or after is None else after - before
-    state.finished.append(FinishedBlock(block.policy, block.pair, run, preemptions))
+    after = await asyncio.to_thread(read_engine, parts.engine.url)
+    state.finished.append(
+        FinishedBlock(
+            block.policy,
+            block.pair,
+            run,
+            preemptions=_grown(before, after, lambda reading: reading.preemptions),
+            recomputed_tokens=_grown(before, after, lambda reading: reading.recomputed_tokens),
+        )
+    )
+
+
+def _grown(
+    before: EngineReading | None,
+    after: EngineReading | None,
+    counter: Callable[[EngineReading], int | None],
+) -> int | None:
+    earlier, later = (None if reading is None else counter(reading) for reading in (before, after))
+    return None if earlier is None or later is None else later - earlier
 
 
 async def _until_learned(parts: Parts, state: DemoState) -> None:
@@ -138,11 +163,6 @@ async def _switch(policy: str, parts: Parts, client: WeightsClient) -> None:
 async def _applied(version: int, parts: Parts) -> bool:
     reading = await asyncio.to_thread(read_engine, parts.engine.url)
     return reading is not None and (reading.snapshot_version or 0) >= version
-
-
-async def _preemptions(parts: Parts) -> int | None:
-    reading = await asyncio.to_thread(read_engine, parts.engine.url)
-    return None if reading is None else reading.preemptions
 
 
 @asynccontextmanager

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.plan import Arrival, Burst, LoadShape, TrafficClass, poisson_arrivals
-from models.classes import LatePolicy, Slo, TaskClass
+from models.classes import LatePolicy, Slo, TaskClass, Tier
 
 CLASSES = (
-    TaskClass("vip", Slo(ttft_s=1.5), value=10.0, max_wait_s=30.0),
+    TaskClass("vip", Slo(ttft_s=1.5), value=10.0, max_wait_s=30.0, tier=Tier.P0),
     TaskClass("free", Slo(ttft_s=4.0), value=2.0, late=LatePolicy.DEMOTE, max_wait_s=60.0),
     TaskClass("long", Slo(ttft_s=10.0), value=3.0, late=LatePolicy.DEMOTE, max_wait_s=60.0),
-    TaskClass("batch", Slo(ttft_s=20.0), value=1.0, late=LatePolicy.DEMOTE, max_wait_s=60.0),
+    TaskClass(
+        "batch", Slo(ttft_s=20.0), value=1.0, late=LatePolicy.DEMOTE, max_wait_s=60.0, tier=Tier.P2
+    ),
 )
 
 TRAFFIC: Mapping[str, TrafficClass] = {

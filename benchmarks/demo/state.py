@@ -27,6 +27,7 @@ class FinishedBlock:
     pair: int
     replay: Replay
     preemptions: int | None
+    recomputed_tokens: int | None
 
 
 @dataclass(slots=True)

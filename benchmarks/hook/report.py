@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from rich.box import SIMPLE
 from rich.console import Group
 from rich.table import Table
 
@@ -46,6 +47,7 @@ def _step_json(row: StepRow) -> dict[str, object]:
         "dispatched_per_step": row.dispatched_per_step,
         "tokens_per_step": row.tokens_per_step,
         "metrics_thread_ratio": row.metrics_thread_ratio,
+        "plugin_faults": row.faults,
     }
 
 
@@ -59,8 +61,8 @@ def _queue_json(row: QueueRow) -> dict[str, object]:
 
 
 def _steps(rows: list[StepRow]) -> Table:
-    table = Table(title=f"CPU time of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}")
-    table.add_column("batch")
+    table = _table(f"Microseconds of a step in the scheduler; goal: a ratio of {GOAL_RATIO:g}")
+    table.add_column("batch", no_wrap=True)
     for column in ("run", "wait", "classes", "ends", *_COMPARISON):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -77,9 +79,9 @@ def _steps(rows: list[StepRow]) -> Table:
 
 
 def _queueing(rows: list[QueueRow]) -> Table:
-    table = Table(title="Between steps")
-    table.add_column("what happens")
-    table.add_column("stock")
+    table = _table("Microseconds of a call between steps")
+    table.add_column("what happens", no_wrap=True)
+    table.add_column("against")
     for column in ("wait", *_COMPARISON):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -88,10 +90,11 @@ def _queueing(rows: list[QueueRow]) -> Table:
 
 
 def _decisions(results: HookResults) -> Table:
-    table = Table(title="The parts of a decision")
+    table = _table("The parts of a decision")
     table.add_column("")
     table.add_column("measured", justify="right")
     table.add_column("goal", justify="right")
+    table.add_row("faults of the plugin", f"{sum(row.faults for row in results.steps)}", "0")
     busiest = max(row.metrics_thread_ratio for row in results.steps)
     table.add_row("metrics thread, of one core", f"{busiest:.1%}", "")
     for classes, microseconds in results.dispatch_us.items():
@@ -114,14 +117,23 @@ def _decisions(results: HookResults) -> Table:
     return table
 
 
-_COMPARISON = ("stock us", "plugin us", "ratio", "95%")
+_COMPARISON = ("stock", "plugin", "ratio", "95%")
+
+
+def _table(title: str) -> Table:
+    """One that fits into 80 columns."""
+    return Table(title=title, box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _cells(comparison: Comparison) -> tuple[str, str, str, str]:
     low, high = comparison.ratio_ci
     return (
-        f"{comparison.stock_us:.1f}",
-        f"{comparison.plugin_us:.1f}",
+        _microseconds(comparison.stock_us),
+        _microseconds(comparison.plugin_us),
         f"{comparison.ratio:.3f}",
         f"{low:.3f}-{high:.3f}",
     )
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"  # noqa: PLR2004 - three digits tell enough

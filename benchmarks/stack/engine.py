@@ -31,11 +31,9 @@ class EngineSize:
     """Size of the model and of the engine's step.
 
     The default queues at about ten short requests/s on one CPU core, as a real
-    server does at its own scale. A prompt gets at most
-    ``long_prefill_token_threshold`` of a step's tokens while others wait: without
-    that, vLLM lets an arrival wait until a long prompt before it is through, in
-    whatever order the queue is. Without ``weights_seed`` the weights are vLLM's
-    dummy ones.
+    server does at its own scale. How a step's tokens are shared is left at vLLM's
+    default: no prompt is limited. Without ``weights_seed`` the weights are vLLM's dummy
+    ones.
     """
 
     hidden: int = 384
@@ -45,7 +43,7 @@ class EngineSize:
     max_model_len: int = 4096
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 256
-    long_prefill_token_threshold: int = 64
+    long_prefill_token_threshold: int = 0
     kv_cache_gib: int = 1
     weights_seed: int | None = None
 

@@ -96,6 +96,12 @@ def put_in_force(scheduler: Any, table: WeightTable) -> None:
     scheduler._in_force.offer(table)  # noqa: SLF001 - the stream's own way in, without a stream
 
 
+def faults(scheduler: Any) -> int:
+    """How often a part of the plugin failed."""
+    count: int = scheduler._barrier.faults  # noqa: SLF001 - what the metric shows, without an exporter
+    return count
+
+
 class RequestMaker:
     """Makes requests as they reach a scheduler of a given size."""
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
+import shutil
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +17,8 @@ from rich.table import Table
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.provenance import provenance
-from benchmarks.stack.controlplane import ControlPlane
-from benchmarks.stack.cores import core_for_engine
-from benchmarks.stack.engine import VllmEngine
-from benchmarks.stack.process import free_port
-from benchmarks.urgent.run import Round, run_round, seeds_from
-from benchmarks.urgent.scenario import CLASSES, CONTENDERS, SIZE, bound_s, rounds
-
-_UNUSED = "http://127.0.0.1:9"
-"""No Prometheus: the control plane publishes each class's default weight."""
+from benchmarks.urgent.run import Round, measure
+from benchmarks.urgent.scenario import CONTENDERS, Contender, bound_s, rounds
 
 
 def main(
@@ -49,39 +42,20 @@ def main(
 
 
 async def _run(console: Console, pairs: int, seed: int) -> list[Round]:
-    folder = Path(tempfile.mkdtemp(prefix="trimtab-urgent-"))
-    port = free_port()
-    seeds = seeds_from(seed)
     order = rounds(pairs)
-    with ExitStack() as stack, Progress(console=console) as progress:
-        core = stack.enter_context(core_for_engine())
-        control_plane = ControlPlane(
-            folder / "controlplane",
-            prometheus_url=_UNUSED,
-            classes=CLASSES,
-            mlruns=folder / "mlruns",
-            port=port,
-        )
-        stack.callback(control_plane.stop)
-        engines: dict[str, VllmEngine] = {}
-        for contender in CONTENDERS:
-            engines[contender.name] = engine = VllmEngine(
-                folder / contender.scheduler,
-                scheduler=contender.scheduler,
-                control_plane=f"127.0.0.1:{port}",
-                size=SIZE,
-                core=core,
-            )
-            stack.enter_context(engine.child)
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-urgent-"))
+    with Progress(console=console) as progress:
         task = progress.add_task("starting two engines", total=len(order))
-        for engine in engines.values():
-            await asyncio.to_thread(engine.wait_ready)
-        done = []
-        for contender in order:
+
+        def on_round(contender: Contender) -> None:
             progress.update(task, description=contender.name)
-            done.append(await run_round(contender, engines[contender.name].url, seeds))
+
+        done: list[Round] = []
+        async for one in measure(folder, order, seed=seed, on_round=on_round):
+            done.append(one)
             progress.advance(task)
-        return done
+    shutil.rmtree(folder, ignore_errors=True)
+    return done
 
 
 def _by_contender(done: Sequence[Round]) -> Mapping[str, list[Round]]:

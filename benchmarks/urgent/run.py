@@ -2,10 +2,11 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,18 +14,25 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.client import replay
 from benchmarks.errors import EngineRefused
 from benchmarks.plan import Arrival
-from benchmarks.stack.engine import MODEL_NAME
+from benchmarks.stack.controlplane import ControlPlane
+from benchmarks.stack.cores import core_for_engine
+from benchmarks.stack.engine import MODEL_NAME, VllmEngine
+from benchmarks.stack.process import free_port
 from benchmarks.urgent.scenario import (
     APART_S,
+    CLASSES,
+    CONTENDERS,
     LONG_AT_A_TIME,
     LONG_REQUEST,
     PRIORITIES,
+    SIZE,
     URGENT_PER_ROUND,
     URGENT_REQUEST,
     Contender,
 )
 
 _FULL_TIMEOUT_S = 60.0
+_NOBODY = "http://127.0.0.1:9"
 
 Ask = Callable[[Arrival], Awaitable[float]]
 """Sends one request and gives its TTFT."""
@@ -46,6 +54,49 @@ class Round:
     urgent_ttft_s: tuple[float, ...]
     tokens_per_s: float
     preemptions: int
+
+
+async def measure(
+    folder: Path,
+    order: Sequence[Contender],
+    *,
+    seed: int,
+    on_round: Callable[[Contender], None],
+) -> AsyncIterator[Round]:
+    """Start both engines and the control plane, and run the rounds one after the other.
+
+    There is no Prometheus: the control plane publishes the weights that need no window.
+
+    Raises:
+        BenchmarkError: a part failed.
+    """
+    port = free_port()
+    seeds = itertools.count(seed * 1_000_000)  # Fresh prompts: the prefix cache is to help nobody.
+    with ExitStack() as stack:
+        core = stack.enter_context(core_for_engine())
+        control_plane = ControlPlane(
+            folder / "controlplane",
+            prometheus_url=_NOBODY,
+            classes=CLASSES,
+            mlruns=folder / "mlruns",
+            port=port,
+        )
+        stack.callback(control_plane.stop)
+        engines = {}
+        for contender in CONTENDERS:
+            engines[contender] = engine = VllmEngine(
+                folder / contender.scheduler,
+                scheduler=contender.scheduler,
+                control_plane=f"127.0.0.1:{port}",
+                size=SIZE,
+                core=core,
+            )
+            stack.enter_context(engine.child)
+        for engine in engines.values():
+            await asyncio.to_thread(engine.wait_ready)
+        for contender in order:
+            on_round(contender)
+            yield await run_round(contender, engines[contender].url, seeds)
 
 
 async def run_round(contender: Contender, url: str, seeds: Iterator[int]) -> Round:
@@ -140,8 +191,3 @@ def _counters(url: str) -> dict[str, float]:
             if sample.name in counters:
                 counters[sample.name] += sample.value
     return counters
-
-
-def seeds_from(seed: int) -> Iterator[int]:
-    """Fresh prompts for each request: the prefix cache is to help nobody."""
-    return itertools.count(seed * 1_000_000)

@@ -16,7 +16,7 @@ CLASSES = (
 PRIORITIES = {URGENT: 0, LONG: 1}
 """For stock vLLM's ``priority`` policy, where small is urgent."""
 
-SIZE = EngineSize(max_num_seqs=4, long_prefill_token_threshold=0)
+SIZE = EngineSize(max_num_seqs=4)
 
 URGENT_REQUEST = Arrival(0.0, URGENT, prompt_tokens=64, output_tokens=8)
 LONG_REQUEST = Arrival(0.0, LONG, prompt_tokens=64, output_tokens=600)

@@ -61,7 +61,7 @@ class Subscriber:
         self._report_interval_s = report_interval_s
         self._keepalive_s = keepalive_s
         self._stopped = threading.Event()
-        self._channel: grpc.Channel | None = None
+        self._call: grpc.Call | None = None
         self._thread = threading.Thread(target=self._run, name="trimtab-stream", daemon=True)
 
     def start(self) -> None:
@@ -71,8 +71,9 @@ class Subscriber:
     def stop(self, timeout_s: float = 2.0) -> None:
         """Stop following; the snapshot in force stays until its TTL."""
         self._stopped.set()
-        if self._channel is not None:
-            self._channel.close()
+        # The channel is closed by the thread that opened it: here, only the call is ended.
+        if self._call is not None:
+            self._call.cancel()
         self._thread.join(timeout_s)
 
     @property
@@ -93,16 +94,19 @@ class Subscriber:
         """Open a stream and follow it until it breaks."""
         outbox: Outbox = SimpleQueue()
         # A new channel each time: no state of the broken one lives on, names resolve anew.
-        channel = self._channel = grpc.insecure_channel(self._control_plane, self._options())
+        channel = grpc.insecure_channel(self._control_plane, self._options())
         try:
-            for message in WeightsServiceStub(channel).StreamWeights(self._speak(outbox)):
+            call = self._call = WeightsServiceStub(channel).StreamWeights(self._speak(outbox))
+            if self._stopped.is_set():
+                return  # stop() came before there was a call to end
+            for message in call:
                 if message.HasField("push"):
                     outbox.put(self._answer(message.push))
             logger.info("Trimtab: the control plane closed the stream")
-        except (grpc.RpcError, ValueError) as error:
-            # gRPC raises ValueError when stop() closes the channel before the call begins.
+        except grpc.RpcError as error:
             logger.info("Trimtab: no stream to %s: %s", self._control_plane, _in_short(error))
         finally:
+            self._call = None
             outbox.put(None)
             channel.close()
 

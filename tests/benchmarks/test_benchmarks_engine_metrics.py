@@ -30,6 +30,13 @@ def test_the_plugins_figures_are_read() -> None:
     assert reading.preemptions == 2
 
 
+def test_a_counter_that_has_another_name_in_another_vllm_is_found() -> None:
+    older = SCRAPE.replace("num_preemptions_total", "num_preemptions").replace(
+        "preemptions counter", "preemptions gauge"
+    )
+    assert parse_engine(text_string_to_metric_families(older)).preemptions == 2
+
+
 def test_what_is_not_exported_is_unknown_not_zero() -> None:
     reading = parse_engine(text_string_to_metric_families(""))
     assert reading.snapshot_age_s is None

@@ -17,7 +17,11 @@ class Books:
 
     def work(self, ticket: Ticket) -> float:
         most = self.generation_tokens if ticket.max_tokens is None else ticket.max_tokens
-        return ticket.prompt_tokens + 4.0 * min(self.generation_tokens, most)
+        return work(ticket, min(self.generation_tokens, most))
+
+
+def work(ticket: Ticket, generated_tokens: float) -> float:
+    return max(ticket.prompt_tokens + 4.0 * generated_tokens, 1.0)
 
 
 def index(  # noqa: PLR0911 - a line per discipline
@@ -83,12 +87,17 @@ class ObviousQueue:
         return ticket.dispatched_s is None and self.now_s > due_s
 
     def firsts(self) -> list[Ticket]:
-        """The first of each class that is not closed: by rank, then by place."""
-        firsts: dict[str, Ticket] = {}
+        """The first of each class that is not closed: by rank, then by place.
+
+        To choose from are the first that is late and the first that isn't: a request never
+        overtakes one before it of the same class and kind.
+        """
+        heads: dict[tuple[str, bool], Ticket] = {}
         for ticket in self.waiting:
-            first = firsts.setdefault(ticket.task_class, ticket)
-            if self.rank(ticket) > self.rank(first):
-                firsts[ticket.task_class] = ticket
+            heads.setdefault((ticket.task_class, self.late(ticket)), ticket)
+        firsts: dict[str, Ticket] = {}
+        for head in sorted(heads.values(), key=lambda head: (-self.rank(head), head.place)):
+            firsts.setdefault(head.task_class, head)
         return [first for first in firsts.values() if first.task_class not in self.closed]
 
     def rank(self, ticket: Ticket) -> int:
@@ -145,7 +154,7 @@ class ObviousQueue:
             ticket.generated_tokens - books.generation_tokens
         ) / books.requests
         if self.charges.get(ticket.request_id):
-            self._charge(ticket, ticket.prompt_tokens + 4.0 * ticket.generated_tokens)
+            self._charge(ticket, work(ticket, ticket.generated_tokens))
 
     def _charge(self, ticket: Ticket, tokens: float) -> None:
         charged = self.charges.get(ticket.request_id, 0.0)

@@ -102,7 +102,11 @@ class StepEngine:
         return self.cap.tokens(
             model=self.truth,
             paces=[
-                Pace.of(self.tpot_s, vip.first_token_s, vip.generated, self.now_s) for vip in vips
+                Pace(
+                    self.tpot_s,
+                    vip.first_token_s + (vip.generated - 1) * self.tpot_s - self.now_s,
+                )
+                for vip in vips
             ],
             decoding=len(decoding),
             kv_tokens=kv_tokens,

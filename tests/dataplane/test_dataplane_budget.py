@@ -222,9 +222,8 @@ def test_prompts_move_on_under_the_tightest_objective() -> None:
 
 
 def test_a_decode_ahead_of_its_schedule_can_wait_and_one_behind_falls_back_no_further() -> None:
-    assert Pace.of(0.1, first_token_s=5.0, generated_tokens=1, now_s=5.0).allowed_s == 0.1
-    ahead = Pace.of(0.1, first_token_s=5.0, generated_tokens=11, now_s=5.8)
-    assert ahead.allowed_s == pytest.approx(0.3)
+    assert Pace(0.1).allowed_s == 0.1
+    assert Pace(0.1, ahead_s=0.2).allowed_s == pytest.approx(0.3)
     assert Pace(0.1, ahead_s=-9.0).allowed_s == 0.1
     assert Pace(0.1, ahead_s=9.0).allowed_s == pytest.approx(0.4)
 

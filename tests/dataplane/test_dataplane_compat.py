@@ -46,6 +46,7 @@ def test_an_operator_may_run_an_untested_version_and_is_warned(
 ) -> None:
     monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
     require_supported("0.33.0", allow_unsupported=True)
-    (record,) = caplog.records
+    # Threads of other tests' engines may still say something, too.
+    (record,) = [one for one in caplog.records if "is not supported" in one.getMessage()]
     assert record.levelno == logging.WARNING
-    assert "'0.33.0' is not supported" in record.getMessage()
+    assert "'0.33.0'" in record.getMessage()

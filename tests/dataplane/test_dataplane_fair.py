@@ -113,6 +113,22 @@ def test_the_end_of_a_request_puts_right_what_its_class_was_charged(
     fill(shelf, "a", 20, 100)
     fill(shelf, "b", 20, 100)
     assert dispatch(shelf, weights, 2) == ["a", "b"]
+    shelf.queue.begin_step(weights, 1.0)
+    assert bool(shelf.queue)
+    shelf.queue.end_step()
     shelf.tickets["a0"].generated_tokens = generated_tokens
     shelf.queue.ended(shelf.tickets["a0"])
     assert set(dispatch(shelf, weights, 1)) == {first}
+
+
+def test_what_is_served_out_of_turn_puts_no_newcomer_behind() -> None:
+    shelf, weights = Shelf(), weights_of(pinned=1.0, waiting=1.0, new=1.0)
+    fill(shelf, "pinned", 50, 100)
+    fill(shelf, "waiting", 50, 100)
+    shelf.queue.begin_step(weights, 1.0)
+    for index in range(10):
+        shelf.queue.pin(f"pinned{index}")
+        assert shelf.pop() == f"pinned{index}"
+    shelf.queue.end_step()
+    fill(shelf, "new", 50, 100)
+    assert Counter(dispatch(shelf, weights, 10)) == {"waiting": 5, "new": 5}

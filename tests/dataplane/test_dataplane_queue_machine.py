@@ -36,6 +36,8 @@ configurations = st.tuples(
 class QueueMachine(RuleBasedStateMachine):
     """Drives the queue as vLLM's scheduler does; ``model.waiting`` is the truth about places."""
 
+    only: Discipline | None = None
+
     @initialize(
         names=st.permutations([f"class-{number}" for number in range(CLASSES)]),
         configuration=configurations,
@@ -56,6 +58,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(configuration=configurations)
     def a_snapshot_arrives(self, configuration: Configuration) -> None:
         discipline, drawn = configuration
+        if self.only is not None:
+            discipline = self.only
         named = zip(self.names, drawn, strict=True)
         self.table = table_of(discipline, {name: each for name, each in named if each is not None})
 
@@ -89,7 +93,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.enter(len(self.model.waiting), ticket)
 
     @rule(
-        skips=st.lists(st.booleans(), max_size=6),
+        skips=st.lists(st.sampled_from([False, False, True]), max_size=8),
         free_tokens=st.sampled_from([0, 320, 10**9, None]),
         gate_breaks=st.booleans(),
         pins=st.lists(st.integers(0, 9), max_size=2, unique=True),
@@ -191,5 +195,21 @@ class QueueMachine(RuleBasedStateMachine):
         return [self.requests[ticket.request_id] for ticket in self.model.waiting]
 
 
+class FairMachine(QueueMachine):
+    """Stays on ``wfq``, whose accounts only show in the long run."""
+
+    only = Discipline.WFQ
+
+
+class WorkMachine(QueueMachine):
+    """Stays on ``gcmu``, which learns what requests generate."""
+
+    only = Discipline.GCMU
+
+
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestQueue.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestFairQueue = FairMachine.TestCase
+TestFairQueue.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestWorkQueue = WorkMachine.TestCase
+TestWorkQueue.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)

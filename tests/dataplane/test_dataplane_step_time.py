@@ -70,10 +70,13 @@ def test_noiseless_steps_give_back_each_coefficient() -> None:
 
 @given(truth=models, seed=st.integers(0, 1000))
 def test_noisy_steps_give_the_truth_within_the_noise(truth: StepTimeModel, seed: int) -> None:
+    """The worst of 2,000 loads: noise of 10% that a relative error weighs makes the fit
+    ``exp(-2 * 0.1^2)`` = 2% too fast everywhere, and the rest is chance at the rarest loads.
+    """
     noise = np.random.default_rng(seed).lognormal(0.0, 0.1, 2000)
     load = mixed_load(seed, 2000)
     model = fitted(stats_of(load, truth, noise))
-    assert worst_error(model, truth, load) < 0.1
+    assert worst_error(model, truth, load) < 0.15
 
 
 @given(

@@ -186,8 +186,11 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "num_waiting_for_streaming_input": "counts the run slots that paused sessions hold",
         "need_mamba_block_aligned_split": "leaves chunks alone where state must end on a block",
         "num_spec_tokens": "counts drafted tokens into what a decode takes of a step",
+        "requires_kv_delivery": "drops what is in flight of whom it preempts where vLLM would",
+        "max_model_len": "knows by it how much memory the longest sequence takes",
         "adaptive_long_prefill_threshold": "foresees by it how long vLLM makes a chunk",
         "scheduler_config": "foresees by it how long vLLM makes a chunk",
+        "pause_state": "preempts for nobody in a pause",
         "prev_step_scheduled_req_ids": "takes out whom it preempts, who is then new to the workers",
     },
     _REQUEST: {
@@ -203,7 +206,12 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "has_encoder_inputs": "leaves chunks alone that pictures are read with",
         "status": "cuts the chunks of what runs only",
     },
-    "vllm.v1.request:RequestStatus": {"RUNNING": "cuts the chunks of what runs only"},
+    "vllm.v1.request:RequestStatus": {
+        "RUNNING": "cuts the chunks of what runs only",
+        "WAITING": "preempts for what waits for a place only",
+        "PREEMPTED": "preempts for what waits for a place only",
+    },
+    "vllm.v1.core.sched.interface:PauseState": {"UNPAUSED": "preempts for nobody in a pause"},
     "vllm.v1.engine:FinishReason": dict.fromkeys(("ABORT", "ERROR"), "tells outcomes apart by it"),
     "vllm.v1.core.sched.request_queue:SchedulingPolicy": {
         "FCFS": "refuses to start under any other policy"
