@@ -153,7 +153,7 @@ class Engine:
             )
             for one in prefills
         ]
-        waiting = self.able(table)
+        waiting = self.able()
         if not own and not waiting:
             return engine.step_tokens, {}
         decoding = len(self.running) - len(prefills)
@@ -173,7 +173,7 @@ class Engine:
         plan = plan_prefill(budget_tokens=tokens, prefills=own, waiting=waiting)
         return engine.step_tokens - full + tokens if tokens < full else engine.step_tokens, plan
 
-    def able(self, table: WeightTable) -> list[WaitingPrompts]:
+    def able(self) -> list[WaitingPrompts]:
         slots_free = self.fleet.engine.slots - len(self.running)
         if not slots_free:
             return []
@@ -183,9 +183,7 @@ class Engine:
                 own = [one for one in self.waiting if one.ticket.task_class == ticket.task_class]
                 wanted = sum(one.ticket.prompt_tokens for one in own)
                 most = len(own) * self.chunk
-                able.append(
-                    WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most))
-                )
+                able.append(WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most)))
         return sorted(able, key=lambda one: -one.weight)[:slots_free]
 
     def paces(self, now_s: float) -> list[Pace]:

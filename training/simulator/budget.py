@@ -100,7 +100,7 @@ def _order_by_level(asks: Records, count: int) -> None:
 
 
 @compiled
-def capped_tokens(
+def capped_tokens(  # noqa: PLR0917 - compiled functions take no keyword arguments
     scene: Scene, e: int, decoding: int, full: int, demand: int, now_s: float
 ) -> int:
     """The most prompt tokens of the step that begins now.

@@ -149,6 +149,6 @@ REFERENCE_ENGINE = Calibration(
         kv_blocks=4096,
         client_overhead_s=5e-3,
     ),
-    origin="a small model on one CPU core, rounded",
+    origin="assumed: a small model on one CPU core, not measured",
 )
 """The engine of the reference workload, where none was measured."""

@@ -3,6 +3,7 @@
 Shapes: N requests of a run's workload.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -66,7 +67,7 @@ class Outcomes:
 
 
 def _above(
-    seen_s: Float, bounds_s: list[float | None], class_index: NDArray[np.int32]
+    seen_s: Float, bounds_s: Sequence[float | None], class_index: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Where an objective was missed: [N]; False for NaN and where there is none."""
     limits_s = np.array([np.inf if one is None else one for one in bounds_s])

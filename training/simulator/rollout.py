@@ -119,7 +119,8 @@ def _within(workload: Workload, state: State, end_s: float) -> tuple[int, Worklo
         prompt_tokens=workload.prompt_tokens[first:stop],
         output_tokens=workload.output_tokens[first:stop],
     )
-    own = state._replace(requests=state.requests[first:stop]).branch()
+    requests = state.requests[first:stop].view(np.recarray)
+    own = state._replace(requests=requests).branch()
     for indices in (
         own.requests["behind"],
         own.lanes["first"],

@@ -49,7 +49,7 @@ def _take_tokens(scene: Scene, e: int, tick: int, now_s: float) -> None:
         r = slot.request
         if slot.sampled:
             slot.sampled = 0
-            if _generate(scene, e, r, tick, now_s):
+            if _generate(scene, r, tick, now_s):
                 _finish(scene, e, r, tick, now_s)
                 continue
         scene.slots[e, kept].request = r
@@ -58,7 +58,7 @@ def _take_tokens(scene: Scene, e: int, tick: int, now_s: float) -> None:
 
 
 @compiled
-def _generate(scene: Scene, e: int, r: int, tick: int, now_s: float) -> bool:
+def _generate(scene: Scene, r: int, tick: int, now_s: float) -> bool:
     """Give the request its next token; whether that was the last."""
     request, arrival = scene.requests[r], scene.work[r]
     scene.series[tick, arrival.kind, _GENERATED] += 1
@@ -192,9 +192,7 @@ def _allow(scene: Scene, e: int, tokens: int) -> None:
 
 
 @compiled
-def _schedule(
-    scene: Scene, e: int, budget: int, tick: int, now_s: float
-) -> float:
+def _schedule(scene: Scene, e: int, budget: int, tick: int, now_s: float) -> float:
     """Spend the step's tokens; how long it takes."""
     engine, rules = scene.engines[e], scene.rules[0]
     chunk = chunk_tokens(scene, e)
