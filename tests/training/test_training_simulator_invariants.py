@@ -4,6 +4,7 @@ import numpy as np
 from fleets import ENGINE, constant, fleets, seeds, weight_rows, workload_of, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from models.classes import Slo, TaskClass
 from training.simulator.model import Discipline, EngineModel, Fleet
@@ -187,11 +188,10 @@ def _drained(engine: EngineModel, workload: Workload, weights: list[float]) -> R
     return run
 
 
-def _finished_s(
-    engine: EngineModel, workload: Workload
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    finished_s: np.ndarray[tuple[int], np.dtype[np.float64]]
-    finished_s = np.asarray(_drained(engine, workload, [1.0]).state.requests["finished_s"])
+def _finished_s(engine: EngineModel, workload: Workload) -> NDArray[np.float64]:
+    finished_s: NDArray[np.float64] = np.asarray(
+        _drained(engine, workload, [1.0]).state.requests["finished_s"]
+    )
     return finished_s
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from training.errors import RequestTooLarge
 from training.simulator.kernel import advance
 from training.simulator.model import EngineModel, Fleet
 from training.simulator.scene import Float, Scene, scene_of
@@ -46,7 +47,8 @@ def simulate(fleet: Fleet, workload: Workload, weights: Float, state: State | No
         state: where to go on from; None: from the beginning. It stays as it is.
 
     Raises:
-        ValueError: the weights do not fit, or a request is larger than an engine's memory.
+        ValueError: the weights do not fit.
+        RequestTooLarge: a request is larger than an engine's memory.
     """
     weights = _checked(weights[None], workload)[0]
     _require_room(fleet.engine, workload)
@@ -74,6 +76,7 @@ def evaluate(
 
     Raises:
         ValueError: as in ``simulate``.
+        RequestTooLarge: likewise.
     """
     candidates = _checked(candidates, workload)
     _require_room(fleet.engine, workload)
@@ -132,7 +135,7 @@ def _require_room(engine: EngineModel, workload: Workload) -> None:
     """What never fits would wait for ever, and all behind it."""
     tokens = int((workload.prompt_tokens + workload.output_tokens).max(initial=0))
     if tokens > engine.kv_blocks * engine.block_tokens:
-        raise ValueError(
+        raise RequestTooLarge(
             f"a request of {tokens} tokens does not fit into the engine's "
             f"{engine.kv_blocks} blocks of {engine.block_tokens} tokens"
         )
