@@ -55,6 +55,7 @@ engine_models = st.builds(
     kv_blocks=st.sampled_from([16, 24, 60, 1000]),
     block_tokens=st.sampled_from([8, 16]),
     chunk_tokens=st.sampled_from([0, 0, 20, 64]),
+    longest_tokens=st.sampled_from([0, 122]),
     chunk_context_s=st.sampled_from([0.0, 1e-6]),
 )
 fleets = st.builds(

@@ -1,33 +1,35 @@
 """A fleet by its definition: lists, searched through and counted anew in each step.
 
-Who goes next and how a step's tokens are shared, the plugin itself says: its queue, its
-shares and its cap decide here. So agreement with the simulator, to the last bit of every
+Who goes next, who gives way and how a step's tokens are spent, the plugin itself says: its
+queue, its displacer and its shaping decide here. So agreement with the simulator, to the last bit of every
 time, is agreement in each of these decisions.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from plugin_terms import TIERS, Running, Tickets, step_time_model, table_of
+from plugin_terms import Running, Tickets, step_time_model, table_of
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request as VllmRequest
 
 from dataplane.admission import Admission
 from dataplane.breaker import Breaker
-from dataplane.budget import Pace, PrefillCap, RunningPrefill, WaitingPrompts, plan_prefill
 from dataplane.config import BreakerSettings, PreemptionSettings, ReserveSettings
 from dataplane.displacement import Displacement, Displacer
 from dataplane.faults import FaultBarrier
 from dataplane.intake import Intake
-from dataplane.progress import LiveRequest
+from dataplane.meter import Meter, Outcome
 from dataplane.queue import ClassRequestQueue
 from dataplane.reserve import KvReserve
 from dataplane.room import Room
+from dataplane.shaping import UNLIMITED, StepPlan
+from dataplane.shaping import Shaping as DataplaneShaping
 from dataplane.ticket import Ticket
-from dataplane.weights import ClassPolicy, Tier, WeightTable
+from dataplane.weights import ClassPolicy, WeightTable
 from models.classes import TaskClass
 from training.simulator.model import Balancer, Discipline, Fleet, Shaping
 from training.simulator.scene import Measurement
@@ -66,8 +68,7 @@ class Engine:
     series: NDArray[np.float64]
     ready_s: float = math.inf
     running: list[Request] = field(default_factory=list)
-    cap: PrefillCap = field(default_factory=PrefillCap)
-    admissions: int = 0
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self.barrier = FaultBarrier()
@@ -81,19 +82,28 @@ class Engine:
             settings = PreemptionSettings(**asdict(preemption))
         engine = self.fleet.engine
         tickets = {name: request.ticket for name, request in self.requests.items()}
+        intake = cast("Intake", Tickets(tickets))
+        admission = Admission(
+            Breaker(BreakerSettings(enabled=False)),
+            KvReserve(ReserveSettings(enabled=False), engine.kv_blocks),
+            total_blocks=engine.kv_blocks,
+            block_tokens=engine.block_tokens,
+            groups=1,
+        )
         self.displacer = Displacer(
             settings,
-            admission=Admission(
-                Breaker(BreakerSettings(enabled=False)),
-                KvReserve(ReserveSettings(enabled=False), engine.kv_blocks),
-                total_blocks=engine.kv_blocks,
-                block_tokens=engine.block_tokens,
-                groups=1,
-            ),
-            intake=cast("Intake", Tickets(tickets)),
+            admission=admission,
+            intake=intake,
             may_go=lambda _: True,
             blocks_of=lambda one: self.blocks(one.num_computed_tokens),
         )
+        self.shaping = DataplaneShaping(
+            tokens_per_decode=1, admission=admission, intake=intake, meter=self.meter
+        )
+
+    def add(self, request: Request) -> None:
+        self.meter.arrived(request.ticket)
+        self.queue.add_request(request.vllm)
 
     @property
     def load(self) -> int:
@@ -120,6 +130,12 @@ class Engine:
         )
 
     @property
+    def roomy(self) -> bool:
+        """Whether there is a slot, and memory for the longest sequence."""
+        longest = self.blocks(self.fleet.engine.most_tokens)
+        return self.room.slots_free > 0 and self.free_blocks >= longest
+
+    @property
     def chunk(self) -> int:
         engine = self.fleet.engine
         return engine.chunk_tokens if engine.chunk_tokens and self.load > 1 else engine.step_tokens
@@ -135,10 +151,11 @@ class Engine:
             return
         self.queue.begin_step(table, now_s)
         self.order_running(table)
-        budget, allowed = self.fleet.engine.step_tokens, dict[str, int]()
+        plan = UNLIMITED
         if not self.displace(table, tick, now_s):
-            budget, allowed = self.plan(table, now_s)
-        load = self.run_running(budget, allowed, tick)
+            plan = self.plan(table, now_s)
+        budget = plan.tokens or self.fleet.engine.step_tokens
+        load = self.run_running(budget, plan.prefill_tokens, tick)
         if not load.preempted:
             self.run_waiting(load, now_s)
         self.queue.end_step()
@@ -157,6 +174,7 @@ class Engine:
         if ticket.generated_tokens == request.output_tokens:
             request.finished_s = now_s
             self.running.remove(request)
+            self.meter.finished(ticket, Outcome.MET, now_s)
             self.queue.ended(ticket)
             self.count(request, Measurement.FINISHED, tick)
             self.count(request, Measurement.VIOLATED, tick, not self.met(request))
@@ -182,7 +200,7 @@ class Engine:
 
     def displace(self, table: WeightTable, tick: int, now_s: float) -> bool:
         stock = self.fleet.discipline is Discipline.FCFS
-        if stock or not len(self.queue) or not self.displacer.due(now_s):
+        if stock or not len(self.queue) or not self.displacer.due(now_s) or self.roomy:
             return False
         displacement = self.displacement(table, now_s)
         if displacement is None:
@@ -195,72 +213,36 @@ class Engine:
     def displacement(self, table: WeightTable, now_s: float) -> Displacement | None:
         return self.displacer.displace(
             self.queue.heads(),
-            cast("list[LiveRequest]", [Running(one.ticket, one.computed) for one in self.running]),
+            self.seen(self.running),
             room=self.room,
             table=table,
             model=step_time_model(self.fleet.engine),
             now_s=now_s,
         )
 
-    def plan(self, table: WeightTable, now_s: float) -> tuple[int, dict[str, int]]:
-        engine = self.fleet.engine
+    def plan(self, table: WeightTable, now_s: float) -> StepPlan:
         if self.fleet.discipline is Discipline.FCFS or self.fleet.shaping is Shaping.STOCK:
-            return engine.step_tokens, {}
+            return UNLIMITED
         prefills = [one for one in self.running if one.left > 0]
-        own = [
-            RunningPrefill(
-                one.ticket.request_id,
-                one.ticket.task_class,
-                self.policy(one, table).weight,
-                min(one.left, self.chunk),
-                one.ticket.admission,
-            )
-            for one in prefills
-        ]
-        waiting = self.able()
-        if not own and not waiting:
-            return engine.step_tokens, {}
-        decoding = len(self.running) - len(prefills)
-        full = tokens = max(0, engine.step_tokens - decoding)
-        if self.fleet.shaping is Shaping.SHAPED:
-            demand = sum(one.tokens for one in own)
-            demand += sum(one.ticket.prompt_tokens for one in self.waiting)
-            tokens = self.cap.tokens(
-                model=step_time_model(self.fleet.engine),
-                paces=self.paces(now_s),
-                decoding=decoding,
-                kv_tokens=self.room.kv_tokens,
-                full_tokens=full,
-                demand_tokens=demand,
-                now_s=now_s,
-            )
-        plan = plan_prefill(budget_tokens=tokens, prefills=own, waiting=waiting)
-        return engine.step_tokens - full + tokens if tokens < full else engine.step_tokens, plan
+        may_admit = len(self.queue) and self.room.slots_free
+        if not prefills and not may_admit:
+            return UNLIMITED
+        # What nothing is known of is not capped: then only shares are left.
+        capped = self.fleet.shaping is Shaping.SHAPED
+        return self.shaping.plan(
+            self.seen(prefills),
+            self.seen(self.running),
+            self.queue.heads() if may_admit else (),
+            room=self.room,
+            table=table,
+            model=step_time_model(self.fleet.engine) if capped else None,
+            now_s=now_s,
+        )
 
-    def able(self) -> list[WaitingPrompts]:
-        slots_free = self.fleet.engine.slots - len(self.running)
-        if not slots_free:
-            return []
-        able = []
-        for ticket, policy in self.queue.heads():
-            if self.blocks(self.requests[ticket.request_id].known) <= self.free_blocks:
-                own = [one for one in self.waiting if one.ticket.task_class == ticket.task_class]
-                wanted = sum(one.ticket.prompt_tokens for one in own)
-                most = len(own) * self.chunk
-                able.append(WaitingPrompts(ticket.task_class, policy.weight, min(wanted, most)))
-        return sorted(able, key=lambda one: -one.weight)[:slots_free]
+    def seen(self, requests: list[Request]) -> list[Running]:
+        return [Running(one.ticket, one.computed) for one in requests]
 
-    def paces(self, now_s: float) -> list[Pace]:
-        paces = []
-        for one in self.running:
-            kind = self.classes[one.kind]
-            protected = TIERS[kind.tier.value] <= Tier.P1
-            if protected and kind.slo.tpot_s and one.ticket.first_token_s is not None:
-                tokens = one.ticket.generated_tokens
-                paces.append(Pace.of(kind.slo.tpot_s, one.ticket.first_token_s, tokens, now_s))
-        return paces
-
-    def run_running(self, budget: int, allowed: dict[str, int], tick: int) -> "Load":
+    def run_running(self, budget: int, allowed: Mapping[str, int], tick: int) -> "Load":
         load, position = Load(budget), 0
         while position < len(self.running) and load.budget > 0:
             request = self.running[position]
@@ -285,8 +267,8 @@ class Engine:
         self.running.remove(request)
         self.count(request, Measurement.PREEMPTIONS, tick)
         self.count(request, Measurement.RECOMPUTED_TOKENS, tick, request.computed)
+        self.meter.preempted(request.ticket, request.computed)
         request.computed = 0
-        request.ticket.preemptions += 1
         self.queue.prepend_request(request.vllm)
 
     def run_waiting(self, load: "Load", now_s: float) -> None:
@@ -298,11 +280,7 @@ class Engine:
             assert self.queue.pop_request() is request.vllm
             self.running.append(request)
             request.target = request.known
-            if request.ticket.dispatched_s is None:
-                request.ticket.dispatched_s = now_s
-            self.admissions += 1
-            request.ticket.admission = self.admissions
-            request.ticket.admitted_s = now_s
+            self.meter.dispatched(request.ticket, now_s)
             load.take(chunk, 0, prompt=True)
             self.compute(request, chunk)
 
@@ -391,7 +369,7 @@ def _arrive(request: Request, engines: list[Engine], tick: int, balancer: Balanc
     engine = engines[request.number % len(engines)]
     if balancer is Balancer.LEAST_LOADED:
         engine = min(engines, key=lambda one: one.load)
-    engine.queue.add_request(request.vllm)
+    engine.add(request)
     engine.count(request, Measurement.ARRIVED, tick)
     engine.count(request, Measurement.PROMPT_TOKENS, tick, request.ticket.prompt_tokens)
     if math.isinf(engine.ready_s):

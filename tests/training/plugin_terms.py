@@ -21,6 +21,8 @@ class Running:
     def __init__(self, ticket: Ticket, computed_tokens: int) -> None:
         self.request_id = ticket.request_id
         self.arrival_time = ticket.arrived_s
+        self.num_prompt_tokens = ticket.prompt_tokens
+        self.num_tokens = ticket.prompt_tokens + ticket.generated_tokens
         self.num_computed_tokens = computed_tokens
         self.num_output_tokens = ticket.generated_tokens
 

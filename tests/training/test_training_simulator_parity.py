@@ -81,19 +81,18 @@ def test_caps_are_the_plugins_to_the_token(seed: int) -> None:
         now_s += rng.exponential(rng.choice([0.05, 2.0]))
         running = int(rng.integers(1, engine.slots + 1))
         used_blocks = int(rng.integers(0, engine.kv_blocks))
-        generated = rng.integers(0, 40, len(workload))
-        first_s = now_s - generated * rng.uniform(0.0, 0.1, len(workload))
+        due_s = now_s + rng.choice([-0.5, 0.03, 0.2, np.inf], len(CLASSES))
+        paced = bool(rng.integers(2))
         demand, full = int(rng.integers(1, 500)), engine.step_tokens - running
         state.engines["running"] = running
         state.engines["free_blocks"] = engine.kv_blocks - used_blocks
-        state.slots["request"][0] = np.arange(engine.slots)
-        state.requests["generated"], state.requests["first_token_s"] = generated, first_s
+        state.queues["due_s"] = due_s
         expected = cap.tokens(
             model=model,
             paces=[
-                Pace.of(slo.tpot_s, float(first_s[r]), int(generated[r]), now_s)
-                for r in range(running)
-                if (slo := CLASSES[workload.class_index[r]].slo).tpot_s and generated[r]
+                Pace(one.slo.tpot_s, float(due) - now_s)
+                for one, due in zip(CLASSES, due_s, strict=True)
+                if paced and one.slo.tpot_s and due < np.inf
             ],
             decoding=running,
             kv_tokens=used_blocks * engine.block_tokens,
@@ -101,7 +100,7 @@ def test_caps_are_the_plugins_to_the_token(seed: int) -> None:
             demand_tokens=demand,
             now_s=now_s,
         )
-        assert capped_tokens(scene, 0, running, full, demand, now_s) == expected
+        assert capped_tokens(scene, 0, paced, running, full, demand, now_s) == expected
     assert cap.capped_steps
 
 
@@ -137,7 +136,7 @@ def test_those_who_give_way_are_the_plugins(seed: int) -> None:
     state.engines["running"], state.engines["free_blocks"] = running, engine.free_blocks
     state.queues["weight"] = row
     for one in requests[running:]:
-        engine.queue.add_request(one.vllm)
+        engine.add(one)
         append(scene, 0, one.number)
     table = table_of(fleet, CLASSES, row)
     engine.queue.begin_step(table, now_s)

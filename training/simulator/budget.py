@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from training.simulator.compiled import compiled
-from training.simulator.scene import P1, Scene
+from training.simulator.scene import Scene
 from training.simulator.state import Records
 
 MAX_OVERHEAD_RATIO = 0.02
@@ -101,13 +101,14 @@ def _order_by_level(asks: Records, count: int) -> None:
 
 @compiled
 def capped_tokens(  # noqa: PLR0917 - numba wants them by position
-    scene: Scene, e: int, decoding: int, full: int, demand: int, now_s: float
+    scene: Scene, e: int, paced: bool, decoding: int, full: int, demand: int, now_s: float  # noqa: FBT001 - as above
 ) -> int:
     """The most prompt tokens of the step that begins now.
 
     Args:
         scene: all.
         e: the engine.
+        paced: whether protected decodes run; ``due_s`` says how they stand.
         decoding: sequences that decode in it.
         full: prompt tokens that it could hold.
         demand: all that running and waiting prompts still want.
@@ -121,7 +122,7 @@ def capped_tokens(  # noqa: PLR0917 - numba wants them by position
     wanted = min(demand, full)
     base_s = step_time_s(scene, e, 0, decoding)
     least = max(int(full * LEAST_CHUNK_RATIO), LEAST_CHUNK_TOKENS)
-    spare_s = _allowed_s(scene, e, base_s, now_s) - base_s
+    spare_s = (_allowed_s(scene, e, base_s, now_s) if paced else np.inf) - base_s
     tokens = max(_tokens_within(spare_s, scene.rules[0].prefill_s_per_token, wanted), least)
     if tokens >= wanted:
         return full
@@ -162,12 +163,8 @@ def _allowed_s(scene: Scene, e: int, floor_s: float, now_s: float) -> float:
     least one token time and at most four. Objectives below ``floor_s`` gain nothing.
     """
     allowed_s = np.inf
-    for i in range(scene.engines[e].running):
-        r = scene.slots[e, i].request
-        kind, request = scene.kinds[scene.work[r].kind], scene.requests[r]
-        tpot_s = kind.tpot_slo_s
-        if kind.tier > P1 or not floor_s <= tpot_s < np.inf or request.generated == 0:
-            continue
-        ahead_s = request.first_token_s + (request.generated - 1) * tpot_s - now_s
-        allowed_s = min(allowed_s, tpot_s + min(max(ahead_s, 0.0), 3.0 * tpot_s))
+    for c in range(len(scene.kinds)):
+        tpot_s, due_s = scene.kinds[c].tpot_slo_s, scene.queues[e, c].due_s
+        if due_s < np.inf and floor_s <= tpot_s:
+            allowed_s = min(allowed_s, tpot_s + min(max(due_s - now_s, 0.0), 3.0 * tpot_s))
     return allowed_s

@@ -7,11 +7,12 @@ even ties by rounding fall alike. ``e`` is an engine, ``c`` a class and ``r`` a 
 
 import numpy as np
 
+from models.rule import RULE
 from training.simulator.compiled import compiled
 from training.simulator.scene import APQ, CP_SCORE, EDF, FCFS, GCMU, STRICT, WFQ, Scene
 from training.simulator.state import IN_TIME, LATE, PREEMPTED
 
-GENERATED_TOKEN_COST = 4.0
+GENERATED_TOKEN_COST = RULE.generated_token_cost
 MEMORY_REQUESTS = 256.0
 CONTEXT_TOKENS = 8192
 
@@ -70,15 +71,31 @@ def leader(scene: Scene, e: int, now_s: float) -> tuple[int, bool]:
         r, rank = head(scene, e, c, now_s)
         if best >= 0 and rank > best_rank:
             continue
-        base, slope = -scene.kinds[c].max_wait_s, 1.0
-        if rank != _RANK_OVERDUE:
-            base, slope = claim(scene, e, c, r)
-        score = -base - slope * (now_s - scene.work[r].arrived_s)
-        place = scene.requests[r].place
-        tied = rank == best_rank and score == best_score and place < best_place
-        if best < 0 or rank < best_rank or score < best_score or tied:
+        score, place = _score(scene, e, r, rank, now_s), scene.requests[r].place
+        if best < 0 or _ahead(rank, score, place, best_rank, best_score, best_place):
             best, best_rank, best_score, best_place = r, rank, score, place
     return best, best_rank == _RANK_IN_TIME
+
+
+@compiled
+def line_up(scene: Scene, e: int, now_s: float) -> int:
+    """Fill ``heads`` with the first of each class, in the order in which they go; how many."""
+    heads, count = scene.heads, 0
+    for c in range(len(scene.kinds)):
+        if scene.queues[e, c].waiting == 0:
+            continue
+        r, rank = head(scene, e, c, now_s)
+        score, place = _score(scene, e, r, rank, now_s), scene.requests[r].place
+        at = count
+        while at > 0 and _ahead(
+            rank, score, place, heads[at - 1].rank, heads[at - 1].score, heads[at - 1].place
+        ):
+            heads[at] = heads[at - 1]
+            at -= 1
+        heads[at].request, heads[at].rank = r, rank
+        heads[at].score, heads[at].place = score, place
+        count += 1
+    return count
 
 
 @compiled
@@ -105,6 +122,26 @@ def head(scene: Scene, e: int, c: int, now_s: float) -> tuple[int, int]:
     if late_rank == rank and requests[late].place < requests[on_time].place:
         return late, late_rank
     return on_time, rank
+
+
+@compiled
+def _score(scene: Scene, e: int, r: int, rank: int, now_s: float) -> float:  # noqa: PLR0917 - numba wants them by position
+    """Minus the index of a head: the smallest goes first."""
+    c = scene.work[r].kind
+    base, slope = -scene.kinds[c].max_wait_s, 1.0
+    if rank != _RANK_OVERDUE:
+        base, slope = claim(scene, e, c, r)
+    return -base - slope * (now_s - scene.work[r].arrived_s)
+
+
+@compiled
+def _ahead(  # noqa: PLR0917 - as above
+    rank: int, score: float, place: int, other_rank: int, other_score: float, other_place: int
+) -> bool:
+    """Whether a head goes before another: by rank, then index, then place."""
+    if rank != other_rank:
+        return rank < other_rank
+    return score < other_score or (score == other_score and place < other_place)
 
 
 @compiled

@@ -9,64 +9,69 @@ import numpy as np
 
 from training.simulator.budget import step_time_s
 from training.simulator.compiled import compiled
-from training.simulator.disciplines import head
+from training.simulator.disciplines import line_up
 from training.simulator.memory import known_blocks
 from training.simulator.scene import P1, Scene
 
-LOOK_EVERY_S = 0.01
-RETRY_S = 0.1
+LOOK_EVERY_S = 0.02
+AFTER_REFUSAL_S = 0.1
 
 
 @compiled
 def find_victims(scene: Scene, e: int, now_s: float) -> tuple[int, int]:
     """The heaviest head that cannot wait and finds a place, -1 for none, and how many give way.
 
-    The victims are left in the slots' ``victim``, in the order in which they go.
+    The victims are left in the slots' ``victim``, in the order in which they go. At most one
+    search among the running requests: for a lighter head fewer of them would do. The plugin
+    also remembers for a while which head was refused, but not for longer than it looks at none.
     """
     engine = scene.engines[e]
-    if engine.waiting == 0 or now_s < engine.look_s:
+    if engine.waiting == 0 or now_s < engine.look_s or _roomy(scene, e):
         return -1, 0
     engine.look_s = now_s + LOOK_EVERY_S
     for at in range(_press(scene, e, now_s)):
-        c = scene.asks[1, at].kind
-        queue = scene.queues[e, c]
-        r, _ = head(scene, e, c, now_s)
-        refused = queue.refused == r and now_s < queue.retry_s
-        if refused or not _needs_place(scene, e, c, r, now_s):
-            continue
-        victims = _choose(scene, e, c, r, now_s)
-        if victims > 0:
-            return r, victims
-        queue.refused, queue.retry_s = r, now_s + RETRY_S
+        r = scene.heads[at].request
+        if _needs_place(scene, e, r, now_s):
+            victims = _choose(scene, e, r, now_s)
+            if victims > 0:
+                return r, victims
+            engine.look_s = now_s + AFTER_REFUSAL_S
+            break
     return -1, 0
 
 
 @compiled
+def _roomy(scene: Scene, e: int) -> bool:
+    """Whether whoever may go next finds a slot, and memory for the longest prompt."""
+    rules, engine = scene.rules[0], scene.engines[e]
+    return engine.running < rules.slots and engine.free_blocks >= rules.longest_blocks
+
+
+@compiled
 def _press(scene: Scene, e: int, now_s: float) -> int:
-    """List the classes whose heads have waited for long, the heaviest first; how many."""
-    queues, listed = scene.queues[e], scene.asks[1]
-    count = 0
-    for c in range(len(scene.kinds)):
-        if queues[c].waiting == 0 or scene.kinds[c].tier > P1:
+    """Leave in ``heads`` those that have waited for long, the heaviest first; how many."""
+    heads, count = scene.heads, 0
+    for i in range(line_up(scene, e, now_s)):
+        r = heads[i].request
+        c = scene.work[r].kind
+        protected = scene.kinds[c].tier <= P1 and scene.requests[r].displaced == 0
+        if not protected or not _waited(scene, c, r, _first_token_s(scene, e, r), now_s):
             continue
-        r, _ = head(scene, e, c, now_s)
-        if scene.requests[r].displaced > 0 or not _waited(scene, e, c, r, now_s):
-            continue
-        at = count
-        while at > 0 and queues[listed[at - 1].kind].weight < queues[c].weight:
-            listed[at].kind = listed[at - 1].kind
+        at, weight = count, scene.queues[e, c].weight
+        while at > 0 and heads[at - 1].weight < weight:
+            heads[at].request, heads[at].weight = heads[at - 1].request, heads[at - 1].weight
             at -= 1
-        listed[at].kind = c
+        heads[at].request, heads[at].weight = r, weight
         count += 1
     return count
 
 
 @compiled
-def _waited(scene: Scene, e: int, c: int, r: int, now_s: float) -> bool:
+def _waited(scene: Scene, c: int, r: int, first_token_s: float, now_s: float) -> bool:
     """Whether the request has used up its patience."""
-    slack_s = scene.kinds[c].ttft_slo_s - _first_token_s(scene, e, r)
+    slack_s = scene.kinds[c].ttft_slo_s - first_token_s
     age_s = now_s - scene.work[r].arrived_s
-    return age_s >= scene.rules[0].patience_ratio * slack_s
+    return slack_s < np.inf and age_s >= scene.rules[0].patience_ratio * slack_s
 
 
 @compiled
@@ -79,9 +84,9 @@ def _first_token_s(scene: Scene, e: int, r: int) -> float:
 
 
 @compiled
-def _needs_place(scene: Scene, e: int, c: int, r: int, now_s: float) -> bool:
+def _needs_place(scene: Scene, e: int, r: int, now_s: float) -> bool:
     """Whether a head that has waited is short of a place, and none will come free in time."""
-    engine, kind = scene.engines[e], scene.kinds[c]
+    engine, kind = scene.engines[e], scene.kinds[scene.work[r].kind]
     if engine.running < scene.rules[0].slots and _lacking_blocks(scene, e, r) == 0:
         return False
     slack_s = kind.ttft_slo_s - _first_token_s(scene, e, r)
@@ -109,13 +114,13 @@ def _lacking_blocks(scene: Scene, e: int, r: int) -> int:
 
 
 @compiled
-def _choose(scene: Scene, e: int, c: int, r: int, now_s: float) -> int:
+def _choose(scene: Scene, e: int, r: int, now_s: float) -> int:
     """Choose those that give way, and pay for what they will compute again; how many, or 0.
 
     The lightest go first, then those of the worst tier, then those with the least to compute
     again, then the latest; none that the others make superfluous.
     """
-    engine, slots = scene.engines[e], scene.slots[e]
+    engine, slots, c = scene.engines[e], scene.slots[e], scene.work[r].kind
     budget = _recompute_budget(scene, e, now_s)
     lacking, count = _lacking_blocks(scene, e, r), 0
     for i in range(engine.running):

@@ -55,6 +55,7 @@ class EngineModel:
             vLLM's ``long_prefill_token_threshold``; 0: no limit.
         kv_blocks: usable ones.
         block_tokens: tokens in one of them.
+        longest_tokens: of a sequence, as vLLM's ``max_model_len``; 0: as many as fit.
 
     Raises:
         ValueError: a coefficient is negative or not finite, or a size is not positive.
@@ -69,6 +70,7 @@ class EngineModel:
     kv_blocks: int
     block_tokens: int = 16
     chunk_tokens: int = 0
+    longest_tokens: int = 0
     chunk_context_s: float = 0.0
     client_overhead_s: float = 0.0
 
@@ -82,10 +84,16 @@ class EngineModel:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
 
+    @property
+    def most_tokens(self) -> int:
+        """The longest sequence that can run."""
+        fitting = self.kv_blocks * self.block_tokens
+        return min(self.longest_tokens, fitting) if self.longest_tokens else fitting
+
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """When a waiting request takes the place of running ones; the plugin's settings.
+    """When a waiting request takes the place of running ones; the plugin's settings and defaults.
 
     Attributes:
         weight_ratio: the weight of the one is at least so many times that of the other.
@@ -99,7 +107,7 @@ class Preemption:
     patience_ratio: float = 0.5
     min_run_s: float = 1.0
     max_preemptions: int = 2
-    recompute_share: float = 0.05
+    recompute_share: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,7 @@ class Fleet:
     shaping: Shaping = Shaping.SHAPED
     declares_output: bool = False
     tick_s: float = STEP_S
-    preemption: Preemption | None = None
+    preemption: Preemption | None = Preemption()
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""

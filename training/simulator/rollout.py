@@ -98,7 +98,10 @@ def evaluate(
 def _branched(scene: Scene, branch: State) -> Scene:
     """The same rules and workload with arrays of one's own for all that changes."""
     return scene._replace(
-        **branch._asdict(), asks=scene.asks.copy(), series=np.zeros_like(scene.series)
+        **branch._asdict(),
+        asks=scene.asks.copy(),
+        heads=scene.heads.copy(),
+        series=np.zeros_like(scene.series),
     )
 
 
@@ -134,8 +137,8 @@ def _checked(candidates: Float, workload: Workload) -> Float:
 def _require_room(engine: EngineModel, workload: Workload) -> None:
     """What never fits would wait for ever, and all behind it."""
     tokens = int((workload.prompt_tokens + workload.output_tokens).max(initial=0))
-    if tokens > engine.kv_blocks * engine.block_tokens:
+    if tokens > engine.most_tokens:
         raise RequestTooLarge(
-            f"a request of {tokens} tokens does not fit into the engine's "
-            f"{engine.kv_blocks} blocks of {engine.block_tokens} tokens"
+            f"a request of {tokens} tokens does not fit into the engine, "
+            f"which takes {engine.most_tokens}"
         )

@@ -70,6 +70,7 @@ _RULES = np.dtype(
         ("chunk_tokens", np.int64),
         ("kv_blocks", np.int64),
         ("block_tokens", np.int64),
+        ("longest_blocks", np.int64),
         ("tick_s", np.float64),
         ("base_s", np.float64),
         ("prefill_s_per_token", np.float64),
@@ -112,6 +113,15 @@ _ASK = np.dtype(
         ("order", np.int64),
     ]
 )
+_STANDING = np.dtype(
+    [
+        ("request", np.int64),  # the head of a class
+        ("rank", np.int64),
+        ("score", np.float64),  # minus its index
+        ("place", np.int64),
+        ("weight", np.float64),
+    ]
+)
 
 
 class Scene(NamedTuple):
@@ -122,6 +132,7 @@ class Scene(NamedTuple):
         kinds: [C] the classes; what is no objective and no bound is infinity.
         work: [N] the workload.
         asks: [2, C] room for the demands of one step: by class, and those that are any.
+        heads: [C] room for the heads of the classes in an order.
         series: [T, C, M].
     """
 
@@ -135,6 +146,7 @@ class Scene(NamedTuple):
     slots: Records
     cursor: Records
     asks: Records
+    heads: Records
     series: Float
 
 
@@ -147,6 +159,7 @@ def scene_of(fleet: Fleet, workload: Workload, state: State, ticks: int) -> Scen
         _work(workload),
         *state,
         asks=asks_of(classes),
+        heads=np.zeros(classes, dtype=_STANDING).view(np.recarray),
         series=np.zeros((ticks, classes, len(Measurement))),
     )
 
@@ -170,6 +183,7 @@ def _rules(fleet: Fleet) -> Records:
         engine.chunk_tokens,
         engine.kv_blocks,
         engine.block_tokens,
+        -(-engine.most_tokens // engine.block_tokens),
         fleet.tick_s,
         engine.base_s,
         engine.prefill_s_per_token,

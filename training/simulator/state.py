@@ -51,6 +51,7 @@ _ENGINE = np.dtype(
         ("credit_s", np.float64),  # what capped steps may cost
         ("credit_per_s", np.float64),  # how it grows
         ("credited_s", np.float64),  # until when it has grown
+        ("paces_s", np.float64),  # when the paces of its decodes are looked at again
         ("look_s", np.float64),  # when preemption by weight is considered again
         ("recompute_tokens", np.float64),  # what it may spend
         ("refilled_s", np.float64),  # until when that has grown; NaN: not yet
@@ -65,8 +66,7 @@ _QUEUE = np.dtype(
         ("generation_tokens", np.float64),  # what a request is believed to generate
         ("ended", np.float64),  # requests that this mean counts for
         ("weight", np.float64),  # in force in the step in flight
-        ("refused", np.int64),  # the head that was last refused a preemption
-        ("retry_s", np.float64),  # when it may ask again
+        ("due_s", np.float64),  # of the decode furthest behind, when its latest token was due
         ("finish_tag", np.float64),  # service under wfq, in tokens per unit of weight
     ]
 )
@@ -123,7 +123,7 @@ class State(NamedTuple):
             state.requests[field] = np.nan
         state.engines["ready_s"] = np.inf
         state.engines["refilled_s"] = np.nan
-        state.queues["refused"] = -1
+        state.queues["due_s"] = np.inf
         state.engines["free_blocks"] = fleet.engine.kv_blocks
         state.queues["generation_tokens"] = PRIOR_GENERATION_TOKENS
         state.queues["ended"] = PRIOR_REQUESTS
@@ -152,7 +152,6 @@ class State(NamedTuple):
             own.requests["behind"],
             own.lanes["first"],
             own.lanes["last"],
-            own.queues["refused"],
             own.slots["request"],
             own.cursor["arrival"],
         ):

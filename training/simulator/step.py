@@ -7,12 +7,13 @@ and ``i`` a position among the running ones throughout.
 
 import numpy as np
 
-from training.simulator.budget import capped_tokens, share_by_weight, step_time_s
+from training.simulator.budget import step_time_s
 from training.simulator.compiled import compiled
-from training.simulator.disciplines import head, leader, learn, pop, prepend
+from training.simulator.disciplines import leader, learn, pop, prepend
 from training.simulator.displacement import find_victims
 from training.simulator.memory import blocks_of, fits, known_blocks, known_tokens
 from training.simulator.scene import FCFS, Float, Measurement, Scene
+from training.simulator.shaping import chunk_tokens, share_step
 
 EMPTY_STEP_S = 1e-3
 """A step in which nothing could be scheduled, though something runs or waits."""
@@ -116,7 +117,7 @@ def plan(scene: Scene, e: int, tick: int, now_s: float) -> tuple[int, int]:
         scene.slots[e, i].allowed = _UNLIMITED
     if pinned >= 0 or not rules.shares:
         return rules.step_tokens, pinned
-    return _share(scene, e, now_s), -1
+    return share_step(scene, e, now_s), -1
 
 
 @compiled
@@ -131,93 +132,6 @@ def _displace(scene: Scene, e: int, tick: int, now_s: float) -> int:
         scene.requests[victim].displaced += 1
         _preempt(scene, e, i, tick)
     return r
-
-
-@compiled
-def _share(scene: Scene, e: int, now_s: float) -> int:
-    """Say how many tokens each running prompt may compute, and how many the step may in all."""
-    rules, engine = scene.rules[0], scene.engines[e]
-    chunk = chunk_tokens(scene, e)
-    prefilling, wanted = _ask_running(scene, e, chunk)
-    able = 0
-    if engine.waiting > 0 and engine.running < rules.slots:
-        able = _ask_waiting(scene, e, chunk, now_s)
-    if prefilling + able == 0:
-        return rules.step_tokens
-    decoding = engine.running - prefilling
-    full = tokens = max(0, rules.step_tokens - decoding)
-    if rules.caps:
-        demand = wanted
-        for c in range(len(scene.kinds)):
-            demand += scene.queues[e, c].prompt_tokens
-        tokens = capped_tokens(scene, e, decoding, full, demand, now_s)
-    if prefilling > 0:
-        _allow(scene, e, chunk, tokens)
-    return rules.step_tokens if tokens >= full else rules.step_tokens - full + tokens
-
-
-@compiled
-def _ask_running(scene: Scene, e: int, chunk: int) -> tuple[int, int]:
-    """Sum up by class what running prompts want of a step: how many they are, and all of it."""
-    prefilling, wanted = 0, 0
-    scene.asks[0].wanted[:] = 0
-    for i in range(scene.engines[e].running):
-        r = scene.slots[e, i].request
-        left = scene.requests[r].target - scene.requests[r].computed
-        if left > 0:
-            prefilling += 1
-            wanted += min(left, chunk)
-            scene.asks[0, scene.work[r].kind].wanted += min(left, chunk)
-    return prefilling, wanted
-
-
-@compiled
-def _ask_waiting(scene: Scene, e: int, chunk: int, now_s: float) -> int:
-    """Add what waiting prompts want, of the heaviest classes whose heads may start.
-
-    There are at most as many of these classes as slots are free. How many may start.
-    """
-    engine, queues, able = scene.engines[e], scene.queues[e], scene.asks[1]
-    count = 0
-    for c in range(len(scene.kinds)):
-        if queues[c].waiting == 0:
-            continue
-        r, _ = head(scene, e, c, now_s)
-        if known_blocks(scene, r) > engine.free_blocks:
-            continue
-        at = count
-        while at > 0 and queues[able[at - 1].kind].weight < queues[c].weight:
-            able[at].kind = able[at - 1].kind
-            at -= 1
-        able[at].kind = c
-        count += 1
-    for at in range(min(count, scene.rules[0].slots - engine.running)):
-        queue = queues[able[at].kind]
-        scene.asks[0, able[at].kind].wanted += min(queue.prompt_tokens, queue.waiting * chunk)
-    return count
-
-
-@compiled
-def _allow(scene: Scene, e: int, chunk: int, tokens: int) -> None:
-    """Each class gets its share by weight; within it the earliest admitted goes first."""
-    by_class, asks = scene.asks[0], scene.asks[1]
-    count = 0
-    for c in range(len(scene.kinds)):
-        if by_class[c].wanted > 0:
-            asks[count].kind, asks[count].weight = c, scene.queues[e, c].weight
-            asks[count].wanted = by_class[c].wanted
-            count += 1
-    share_by_weight(asks, count, tokens)
-    for at in range(count):
-        by_class[asks[at].kind].share = asks[at].share
-    # Of one class, the list is in order of admission even where it is sorted by weight.
-    for i in range(scene.engines[e].running):
-        slot = scene.slots[e, i]
-        left = scene.requests[slot.request].target - scene.requests[slot.request].computed
-        if left > 0:
-            ask = by_class[scene.work[slot.request].kind]
-            slot.allowed = min(left, chunk, ask.share)
-            ask.share -= slot.allowed
 
 
 @compiled
@@ -339,12 +253,3 @@ def _order_by_weight(scene: Scene, e: int) -> None:
 @compiled
 def _weight(scene: Scene, e: int, i: int) -> float:
     return scene.queues[e, scene.work[scene.slots[e, i].request].kind].weight
-
-
-@compiled
-def chunk_tokens(scene: Scene, e: int) -> int:
-    """Of a step's tokens, most that one prompt may take."""
-    rules, engine = scene.rules[0], scene.engines[e]
-    if rules.chunk_tokens > 0 and engine.running + engine.waiting > 1:
-        return rules.chunk_tokens
-    return rules.step_tokens
