@@ -31,12 +31,14 @@ from benchmarks.stack.snapshot_server import SnapshotServer
 from controlplane.snapshot import ClassPolicy, Discipline, Mode, Snapshot
 from models.classes import TaskClass
 from training.simulator.calibration import Calibration
-from training.simulator.model import Fleet
+from training.simulator.model import Fleet, Preemption
 from training.simulator.policies import POLICIES, Policy
 from training.simulator.regimes import draw_scenario
 from training.simulator.scenario import Scenario
 from training.simulator.traffic import ClassTraffic, simultaneous
 
+PREEMPTION = Preemption()
+"""By weight, on both sides."""
 _POLICY = "apq"
 """Under which latencies and throughput are compared."""
 _PROMPTS = 1_000_000
@@ -146,7 +148,7 @@ class Comparison:
         await self._apply(_POLICY)
         sweep = Sweep(self.engine, self.traffic, self.seed, self.begin, self.sweep_plan)
         calibration, capacity = await sweep.run()
-        fleet = Fleet(calibration.engine, declares_output=True)
+        fleet = _fleet(calibration)
         loads = [await self._at_load(load, capacity, calibration) for load in self.plan.loads]
         real_tokens_per_s, simulated_tokens_per_s = await self._saturated(fleet)
         real_ratios, simulated_ratios = await self._policies(fleet, capacity)
@@ -171,7 +173,7 @@ class Comparison:
         start_s = time.perf_counter()
         real = await self._real(_POLICY, scenario, f"load {load:g}")
         steps = Recording.read(self.engine.metrics).between(start_s, time.perf_counter())
-        fleet = Fleet(calibration.engine, declares_output=True)
+        fleet = _fleet(calibration)
         simulated = simulated_replay(scenario, fleet, POLICIES[_POLICY])
         error_ratio = steps.samples.error_ratio(calibration.coefficients)
         return error_ratio, latency_rows(load, real.answers, simulated.answers)
@@ -231,6 +233,11 @@ class Comparison:
     async def _apply(self, name: str) -> None:
         snapshot = policy_snapshot(POLICIES[name], self._classes)
         await asyncio.to_thread(self.snapshots.publish, name, snapshot)
+
+
+def _fleet(calibration: Calibration) -> Fleet:
+    # Clients name the tokens that they want as ``max_tokens``, and get as many.
+    return Fleet(calibration.engine, declares_output=True, preemption=PREEMPTION)
 
 
 def value_ratio(run: Replay, classes: Sequence[TaskClass]) -> float:

@@ -31,6 +31,7 @@ class EngineSizes:
     slots: int
     step_tokens: int
     chunk_tokens: int
+    longest_tokens: int
     kv_blocks: int
     block_tokens: int
 
@@ -51,6 +52,7 @@ class RecordingScheduler(TrimtabScheduler):
             slots=self.max_num_active_reqs,
             step_tokens=self._view.step_tokens,
             chunk_tokens=self.scheduler_config.long_prefill_token_threshold,
+            longest_tokens=self.max_model_len,
             kv_blocks=self._view.total_blocks - 1,  # vLLM keeps one for itself
             block_tokens=self._view.block_tokens,
         )

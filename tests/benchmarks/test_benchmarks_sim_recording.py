@@ -14,6 +14,7 @@ SIZES = {
     "slots": 32,
     "step_tokens": 256,
     "chunk_tokens": 64,
+    "longest_tokens": 4096,
     "kv_blocks": 999,
     "block_tokens": 16,
 }
@@ -81,6 +82,7 @@ def test_the_recording_scheduler_notes_what_each_step_computed(
     recording = Recording.read(tmp_path)
     assert recording.sizes.kv_blocks == 100
     assert recording.sizes.slots == 4
+    assert recording.sizes.longest_tokens == 1024
     worked = recording.loads[recording.loads[:, 1:3].sum(axis=1) > 0]
     prefill, decoding, _, context = worked[:, 1:].T.tolist()
     assert prefill == [64, 64, 22, 0, 0]

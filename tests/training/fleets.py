@@ -47,11 +47,11 @@ def constant(weights: list[float], ticks: int) -> NDArray[np.float64]:
 engine_models = st.builds(
     EngineModel,
     base_s=st.sampled_from([0.01, 0.05]),
-    prefill_s_per_token=st.sampled_from([0.0, 1e-4, 1e-3]),
+    prefill_s_per_token=st.sampled_from([0.0, 1e-4, 1e-3, 3e-3]),
     decode_s_per_sequence=st.sampled_from([0.0, 1e-3]),
     kv_s_per_token=st.sampled_from([0.0, 1e-5]),
-    slots=st.sampled_from([1, 2, 5, 9]),
-    step_tokens=st.sampled_from([16, 64, 300]),
+    slots=st.sampled_from([1, 2, 3, 5, 9]),
+    step_tokens=st.sampled_from([16, 64, 300, 300]),
     kv_blocks=st.sampled_from([16, 24, 60, 1000]),
     block_tokens=st.sampled_from([8, 16]),
     chunk_tokens=st.sampled_from([0, 0, 20, 64]),
@@ -64,14 +64,15 @@ fleets = st.builds(
     engines=st.sampled_from([1, 1, 1, 2, 3]),
     balancer=st.sampled_from(Balancer),
     discipline=st.sampled_from(Discipline),
-    shaping=st.sampled_from(Shaping),
+    shaping=st.sampled_from([*Shaping, Shaping.SHAPED, Shaping.SHAPED]),
     declares_output=st.booleans(),
     tick_s=st.sampled_from([0.7, 2.0]),
     preemption=st.none()
+    | st.just(Preemption())
     | st.builds(
         Preemption,
         patience_ratio=st.sampled_from([0.1, 0.5]),
-        min_run_s=st.sampled_from([0.0, 0.3]),
+        min_run_s=st.sampled_from([0.0, 0.0, 0.3]),
         max_preemptions=st.sampled_from([1, 2]),
         recompute_share=st.sampled_from([0.01, 0.5]),
     ),
@@ -84,7 +85,7 @@ def workloads(draw: st.DrawFn, most_requests: int = 60) -> Workload:
 
     Many requests come at once. All but the sizes is drawn from a seed: that is fast.
     """
-    requests = draw(st.integers(0, most_requests))
+    requests = draw(st.integers(0, most_requests) | st.just(most_requests))
     kinds = draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     return Workload(
@@ -101,13 +102,13 @@ def _class(rng: np.random.Generator, number: int) -> TaskClass:
         f"class-{number}",
         Slo(
             ttft_s=float(rng.choice([0.3, 1.0, 5.0])),
-            tpot_s=_one_of(rng, [None, 0.02, 0.1]),
+            tpot_s=_one_of(rng, [None, 0.03, 0.1, 0.1]),
             e2e_s=_one_of(rng, [None, 1.0, 10.0]),
         ),
         value=float(rng.choice([0.5, 1.0, 9.0])),
         late=list(LatePolicy)[rng.integers(2)],
         max_wait_s=_one_of(rng, [None, 0.2, 3.0]),
-        tier=list(Tier)[rng.integers(3)],
+        tier=list(Tier)[rng.choice(3, p=[0.4, 0.3, 0.3])],
     )
 
 

@@ -1,8 +1,8 @@
 """A fleet by its definition: lists, searched through and counted anew in each step.
 
 Who goes next, who gives way and how a step's tokens are spent, the plugin itself says: its
-queue, its displacer and its shaping decide here. So agreement with the simulator, to the last bit of every
-time, is agreement in each of these decisions.
+queue, its displacer and its shaping decide here. So agreement with the simulator, to the
+last bit of every time, is agreement in each of these decisions.
 """
 
 import math

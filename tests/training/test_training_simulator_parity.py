@@ -1,6 +1,6 @@
 """Every decision of the simulator is the plugin's."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from plugin_terms import step_time_model, table_of
 
 from dataplane import budget as plugin_budget
 from dataplane.budget import Demand, Pace, PrefillCap
+from dataplane.config import PreemptionSettings
 from training.simulator.budget import capped_tokens, share_by_weight
 from training.simulator.disciplines import append
 from training.simulator.displacement import find_victims
@@ -26,7 +27,7 @@ TIMES = ("dispatched_s", "first_token_s", "finished_s")
 
 
 @pytest.mark.parametrize("discipline", Discipline)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(fleet=fleets, workload=workloads(), seed=seeds)
 def test_every_time_is_that_of_an_engine_in_which_the_plugin_itself_decides(
     discipline: Discipline, fleet: Fleet, workload: Workload, seed: int
@@ -150,6 +151,12 @@ def test_those_who_give_way_are_the_plugins(seed: int) -> None:
         assert [f"r{victim}" for victim in victims] == [
             victim.request_id for victim in expected.victims
         ]
+
+
+def test_preemption_has_the_plugins_defaults() -> None:
+    plugins = PreemptionSettings().model_dump()
+    assert asdict(Preemption()).items() <= plugins.items()
+    assert plugins.keys() - asdict(Preemption()) == {"enabled", "recompute_tokens_per_min"}
 
 
 def _same(simulated_s: float, expected_s: float | None) -> bool:

@@ -101,7 +101,13 @@ def _order_by_level(asks: Records, count: int) -> None:
 
 @compiled
 def capped_tokens(  # noqa: PLR0917 - numba wants them by position
-    scene: Scene, e: int, paced: bool, decoding: int, full: int, demand: int, now_s: float  # noqa: FBT001 - as above
+    scene: Scene,
+    e: int,
+    paced: bool,  # noqa: FBT001 - numba wants it by position
+    decoding: int,
+    full: int,
+    demand: int,
+    now_s: float,
 ) -> int:
     """The most prompt tokens of the step that begins now.
 

@@ -30,7 +30,7 @@ TERMS = (
 LEAST_BASE_S = 1e-6
 """A step takes some time, even where a fit finds none."""
 
-_SIZES = ("slots", "step_tokens", "chunk_tokens", "kv_blocks", "block_tokens")
+_SIZES = ("slots", "step_tokens", "chunk_tokens", "longest_tokens", "kv_blocks", "block_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,11 @@ REFERENCE_ENGINE = Calibration(
         kv_s_per_token=2e-7,
         slots=32,
         step_tokens=256,
-        chunk_tokens=64,
         kv_blocks=4096,
         client_overhead_s=5e-3,
     ),
     origin="assumed: a small model on one CPU core, not measured",
 )
-"""The engine of the reference workload, where none was measured."""
+"""The engine where none was measured. Slots and step are those of the demo's engine; all else
+is assumed, of the order of a small model on one CPU core, and good for comparing policies,
+not for sizing a fleet. ``python -m benchmarks.sim --calibrate FILE`` measures an engine."""

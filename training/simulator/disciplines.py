@@ -125,7 +125,7 @@ def head(scene: Scene, e: int, c: int, now_s: float) -> tuple[int, int]:
 
 
 @compiled
-def _score(scene: Scene, e: int, r: int, rank: int, now_s: float) -> float:  # noqa: PLR0917 - numba wants them by position
+def _score(scene: Scene, e: int, r: int, rank: int, now_s: float) -> float:
     """Minus the index of a head: the smallest goes first."""
     c = scene.work[r].kind
     base, slope = -scene.kinds[c].max_wait_s, 1.0

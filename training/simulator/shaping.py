@@ -105,7 +105,7 @@ def _ask_running(scene: Scene, e: int, chunk: int, now_s: float) -> tuple[int, i
 
 
 @compiled
-def _ask(scene: Scene, e: int, r: int, tokens: int, now_s: float) -> None:  # noqa: PLR0917 - numba wants them by position
+def _ask(scene: Scene, e: int, r: int, tokens: int, now_s: float) -> None:
     """Add to what the request's class wants; the most urgent of its prompts speaks for it."""
     c = scene.work[r].kind
     ask, weight = scene.asks[0, c], scene.queues[e, c].weight

@@ -42,6 +42,7 @@ _ENGINE = np.dtype(
     [
         ("ready_s", np.float64),  # when the step in flight ends; infinity: idle
         ("free_blocks", np.int64),
+        ("steps", np.int64),  # begun
         ("running", np.int64),
         ("waiting", np.int64),
         ("admissions", np.int64),

@@ -39,6 +39,7 @@ def run_step(scene: Scene, e: int, weights: Float, tick: int, now_s: float) -> N
         return
     for c in range(len(weights)):
         scene.queues[e, c].weight = weights[c]
+    engine.steps += 1
     budget, pinned = plan(scene, e, tick, now_s)
     engine.ready_s = now_s + _schedule(scene, e, budget, pinned, tick, now_s)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.classes import LatePolicy, Slo, TaskClass
+from models.classes import LatePolicy, Slo, TaskClass, Tier
 from models.rule import RULE
 from training.simulator.course import Course
 from training.simulator.lengths import Independent, Lognormal, RequestLengths, whole_tokens
@@ -85,7 +85,7 @@ def simultaneous(traffic: Sequence[ClassTraffic], count: int, seed: int) -> Work
 
 REFERENCE = (
     ClassTraffic(
-        TaskClass("vip", Slo(ttft_s=1.5), value=10.0, max_wait_s=30.0),
+        TaskClass("vip", Slo(ttft_s=1.5, tpot_s=0.08), value=10.0, max_wait_s=30.0, tier=Tier.P0),
         share=0.25,
         lengths=Independent(Lognormal(80, 0.4, 512), Lognormal(10, 0.3, 64)),
     ),
@@ -100,9 +100,17 @@ REFERENCE = (
         lengths=Independent(Lognormal(800, 0.4, 2048), Lognormal(6, 0.3, 32)),
     ),
     ClassTraffic(
-        TaskClass("batch", Slo(ttft_s=20.0), value=1.0, late=LatePolicy.DEMOTE, max_wait_s=60.0),
+        TaskClass(
+            "batch",
+            Slo(ttft_s=20.0),
+            value=1.0,
+            late=LatePolicy.DEMOTE,
+            max_wait_s=60.0,
+            tier=Tier.P2,
+        ),
         share=0.20,
         lengths=Independent(Lognormal(220, 0.5, 1024), Lognormal(20, 0.4, 128)),
     ),
 )
-"""Four classes of which each is another's trouble: the reference workload."""
+"""Four classes of which each is another's trouble: the reference workload. They are the demo's,
+with lengths of some spread, and an objective for the pace of what VIPs read."""
