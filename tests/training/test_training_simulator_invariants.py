@@ -1,13 +1,14 @@
 """What holds in every run, whatever the fleet and the workload."""
 
 import numpy as np
+import pytest
 from fleets import ENGINE, constant, fleets, seeds, weight_rows, workload_of, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from models.classes import Slo, TaskClass
-from training.simulator.model import Discipline, EngineModel, Fleet
+from training.simulator.model import Discipline, EngineModel, Fleet, Preemption
 from training.simulator.result import Outcomes
 from training.simulator.rollout import Run, simulate
 from training.simulator.scene import Measurement
@@ -111,18 +112,26 @@ def test_faster_steps_complete_a_workload_earlier() -> None:
         assert _finished_s(fast, workload).sum() < _finished_s(slow, workload).sum()
 
 
-def test_a_larger_weight_gives_its_class_no_larger_mean_queue_time() -> None:
+@pytest.mark.parametrize(
+    ("preemption", "least_deviations"),
+    # Preempted requests waited before they were, so their class gains less from weight.
+    [(None, 2.0), (Preemption(), -2.0)],
+)
+def test_a_larger_weight_gives_its_class_no_larger_mean_queue_time(
+    preemption: Preemption | None, least_deviations: float
+) -> None:
     """On common random numbers, over twenty workloads near saturation."""
     ladder = [0.25, 0.5, 1.0, 2.0, 4.0]
+    fleet = Fleet(ENGINE, preemption=preemption)
     means_s = np.array(
         [
-            [_mean_queue_s(workload_of(400, 5.5, seed, PAIR), weight) for weight in ladder]
+            [_mean_queue_s(fleet, workload_of(400, 5.5, seed, PAIR), weight) for weight in ladder]
             for seed in range(20)
         ]
     )  # [seeds, weights]
     gains_s = -np.diff(means_s, axis=1)
     standard_error_s = gains_s.std(axis=0, ddof=1) / np.sqrt(len(gains_s))
-    assert (gains_s.mean(axis=0) > 2 * standard_error_s).all()
+    assert (gains_s.mean(axis=0) > least_deviations * standard_error_s).all()
 
 
 def test_outcomes_are_what_a_client_sees() -> None:
@@ -178,23 +187,21 @@ def _even_engine(slots: int) -> EngineModel:
     )
 
 
-def _drained(engine: EngineModel, workload: Workload, weights: list[float]) -> Run:
-    run = simulate(
-        Fleet(engine, discipline=Discipline.APQ if len(weights) > 1 else Discipline.FCFS),
-        workload,
-        constant(weights, 200),
-    )
+def _drained(fleet: Fleet, workload: Workload, weights: list[float]) -> Run:
+    run = simulate(fleet, workload, constant(weights, 200))
     assert not np.isnan(run.state.requests["finished_s"]).any()
     return run
 
 
 def _finished_s(engine: EngineModel, workload: Workload) -> NDArray[np.float64]:
     finished_s: NDArray[np.float64] = np.asarray(
-        _drained(engine, workload, [1.0]).state.requests["finished_s"]
+        _drained(Fleet(engine, discipline=Discipline.FCFS), workload, [1.0]).state.requests[
+            "finished_s"
+        ]
     )
     return finished_s
 
 
-def _mean_queue_s(workload: Workload, weight: float) -> float:
-    run = _drained(ENGINE, workload, [weight, 1.0])
-    return float(Outcomes.of(run, ENGINE).queue_s[workload.class_index == 0].mean())
+def _mean_queue_s(fleet: Fleet, workload: Workload, weight: float) -> float:
+    run = _drained(fleet, workload, [weight, 1.0])
+    return float(Outcomes.of(run, fleet.engine).queue_s[workload.class_index == 0].mean())
