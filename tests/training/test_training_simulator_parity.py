@@ -7,18 +7,20 @@ import pytest
 from fleets import CLASSES, ENGINE, fleets, seeds, weight_rows, workload_of, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from obvious_engine import Engine, request_of, simulate_obviously
+from obvious_engine import Engine, Request, request_of, simulate_obviously
 from plugin_terms import step_time_model, table_of
 
 from dataplane import budget as plugin_budget
 from dataplane.budget import Demand, Pace, PrefillCap
 from dataplane.config import PreemptionSettings
+from dataplane.weights import WeightTable
 from training.simulator.budget import capped_tokens, share_by_weight
 from training.simulator.disciplines import append
 from training.simulator.displacement import find_victims
 from training.simulator.model import Discipline, Fleet, Preemption
 from training.simulator.rollout import simulate
-from training.simulator.scene import asks_of, scene_of
+from training.simulator.scene import Scene, asks_of, scene_of
+from training.simulator.shaping import share_step
 from training.simulator.state import State
 from training.simulator.workload import Workload
 
@@ -109,6 +111,42 @@ def test_caps_are_the_plugins_to_the_token(seed: int) -> None:
 @given(seed=seeds)
 def test_those_who_give_way_are_the_plugins(seed: int) -> None:
     """Of many small requests, in little memory, for one that may be large."""
+    scene, engine, table = crowded(seed)
+    expected = engine.displacement(table, NOW_S)
+    r, count = find_victims(scene, 0, NOW_S)
+    if expected is None:
+        assert (r, count) == (-1, 0)
+    else:
+        assert f"r{r}" == expected.beneficiary
+        victims = scene.slots["victim"][0, :count].tolist()
+        assert [f"r{victim}" for victim in victims] == [
+            victim.request_id for victim in expected.victims
+        ]
+
+
+@settings(max_examples=600, deadline=None)
+@given(seed=seeds)
+def test_what_a_step_may_hold_is_the_plugins_plan(seed: int) -> None:
+    """With prompts and decodes under way, and more waiting than finds slots or memory."""
+    scene, engine, table = crowded(seed)
+    for now_s in (NOW_S, NOW_S + 0.01, NOW_S + 0.5):
+        engine.queue.begin_step(table, now_s)
+        expected = engine.plan(table, now_s)
+        scene.slots["allowed"] = -1
+        assert share_step(scene, 0, now_s) == (expected.tokens or engine.fleet.engine.step_tokens)
+        allowed = {
+            f"r{slot.request}": int(slot.allowed)
+            for slot in scene.slots[0, : len(engine.running)]
+            if slot.allowed >= 0
+        }
+        assert allowed == expected.prefill_tokens
+
+
+NOW_S = 8.0
+
+
+def crowded(seed: int) -> tuple[Scene, Engine, WeightTable]:
+    """An engine with much to do, as the simulator sees it and as the plugin does."""
     rng = np.random.default_rng(seed)
     fleet = Fleet(
         replace(ENGINE, slots=12, kv_blocks=60, block_tokens=8),
@@ -116,41 +154,50 @@ def test_those_who_give_way_are_the_plugins(seed: int) -> None:
             min_run_s=1.0, recompute_share=float(rng.choice([1e-4, 2e-4, 3e-4, 0.5]))
         ),
     )
-    workload, now_s = workload_of(20, 8.0, seed), 8.0
-    row = np.sort(weight_rows(seed, 1, len(CLASSES))[0])[::-1]
+    workload = workload_of(20, 8.0, seed)
     state = State.initial(fleet, requests=len(workload), classes=len(CLASSES))
     scene = scene_of(fleet, workload, state, ticks=1)
     requests = [request_of(fleet, workload, number) for number in range(len(workload))]
     by_id = {one.ticket.request_id: one for one in requests}
     engine = Engine(fleet, CLASSES, by_id, scene.series)
     running = int(rng.integers(4, 13))
-    for i, one in enumerate(requests[:running]):
-        one.computed = min(one.ticket.prompt_tokens, int(rng.integers(1, 32)))
-        one.ticket.dispatched_s = one.ticket.admitted_s = now_s - float(rng.uniform(0.8, 4.0))
-        one.ticket.admission, one.ticket.displaced = i, int(rng.choice(3, p=[0.7, 0.2, 0.1]))
+    for one in requests[:running]:
+        ticket, computed = one.ticket, int(rng.integers(1, 32))
+        decodes = bool(rng.integers(2))
+        one.computed = min(ticket.prompt_tokens, computed)
+        one.target = one.computed if decodes else ticket.prompt_tokens
+        engine.meter.arrived(ticket)
+        engine.meter.dispatched(ticket, NOW_S - float(rng.uniform(0.8, 4.0)))
+        ticket.displaced = int(rng.choice(3, p=[0.7, 0.2, 0.1]))
+        if decodes:
+            ticket.generated_tokens = int(rng.integers(1, 20))
+            ticket.first_token_s = NOW_S - ticket.generated_tokens * float(rng.uniform(0.0, 0.1))
         engine.running.append(one)
-        record = state.requests[i]
-        record.computed, record.blocks = one.computed, engine.blocks(one.computed)
-        record.admission, record.admitted_s = i, one.ticket.admitted_s
-        record.displaced = one.ticket.displaced
-        state.slots[0, i].request = i
+        _seat(scene, one, engine.blocks(one.computed))
     state.engines["running"], state.engines["free_blocks"] = running, engine.free_blocks
+    state.engines["credit_s"] = 1.0
+    engine.shaping.cap._credit_s = 1.0
+    row = np.sort(weight_rows(seed, 1, len(CLASSES))[0])[::-1]
     state.queues["weight"] = row
     for one in requests[running:]:
         engine.add(one)
         append(scene, 0, one.number)
     table = table_of(fleet, CLASSES, row)
-    engine.queue.begin_step(table, now_s)
-    expected = engine.displacement(table, now_s)
-    r, count = find_victims(scene, 0, now_s)
-    if expected is None:
-        assert (r, count) == (-1, 0)
-    else:
-        assert f"r{r}" == expected.beneficiary
-        victims = state.slots["victim"][0, :count].tolist()
-        assert [f"r{victim}" for victim in victims] == [
-            victim.request_id for victim in expected.victims
-        ]
+    engine.queue.begin_step(table, NOW_S)
+    return scene, engine, table
+
+
+def _seat(scene: Scene, one: Request, blocks: int) -> None:
+    """Make a running request of the plugin's engine one of the simulator's."""
+    record, ticket = scene.requests[one.number], one.ticket
+    record.computed, record.target, record.blocks = one.computed, one.target, blocks
+    record.admission, record.admitted_s = ticket.admission, ticket.admitted_s
+    record.dispatched_s, record.displaced = ticket.dispatched_s, ticket.displaced
+    record.generated = ticket.generated_tokens
+    if ticket.first_token_s is not None:
+        record.first_token_s = ticket.first_token_s
+    scene.slots[0, one.number].request = one.number
+    scene.queues[0, one.kind].running += 1
 
 
 def test_preemption_has_the_plugins_defaults() -> None:
