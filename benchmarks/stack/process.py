@@ -36,11 +36,15 @@ def answers_http(url: str) -> bool:
 
 
 class ChildProcess:
-    """Runs ``argv`` in a session of its own, its output in ``log``.
+    """Runs ``argv`` in a process group of its own, its output in ``log``.
 
     The whole process group is ended on exit from the context: SIGTERM, then
     SIGKILL to what is left after 10 s. On Linux the child also ends when we are
     killed without a chance to clean up.
+
+    It stays in our session: Linux shares a core between sessions first (autogroups), and
+    an engine that spins in a session of its own keeps a client on the same core waiting
+    for seconds (decision 0008).
 
     Raises:
         MissingProgram: ``argv[0]`` is not installed.
@@ -65,7 +69,7 @@ class ChildProcess:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
-                start_new_session=True,
+                process_group=0,
             )
 
     @property

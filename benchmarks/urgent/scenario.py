@@ -19,7 +19,7 @@ PRIORITIES = {URGENT: 0, LONG: 1}
 SIZE = EngineSize(max_num_seqs=4)
 
 URGENT_REQUEST = Arrival(0.0, URGENT, prompt_tokens=64, output_tokens=8)
-LONG_REQUEST = Arrival(0.0, LONG, prompt_tokens=64, output_tokens=600)
+LONG_REQUEST = Arrival(0.0, LONG, prompt_tokens=64, output_tokens=1000)
 LONG_AT_A_TIME = 2 * SIZE.max_num_seqs
 """Half of them wait at any time: a slot that comes free is taken at once."""
 

@@ -1,3 +1,4 @@
+import os
 import sys
 import time
 from pathlib import Path
@@ -71,3 +72,9 @@ def test_a_missing_program_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(MissingProgram, match="no-such-program") as caught:
         ChildProcess("x", ["no-such-program"], log=tmp_path / "log")
     assert "make setup" in caught.value.fix
+
+
+def test_a_child_shares_our_session_but_not_our_process_group(tmp_path: Path) -> None:
+    with ChildProcess("engine", SLEEPER, log=tmp_path / "log") as child:
+        assert os.getsid(child.pid) == os.getsid(0)
+        assert os.getpgid(child.pid) == child.pid != os.getpgid(0)

@@ -1,7 +1,6 @@
 """Field failure 1: an urgent request waits although it is urgent, as all slots are taken."""
 
 import asyncio
-import statistics
 from pathlib import Path
 
 import pytest
@@ -24,5 +23,6 @@ def test_failure_1_an_urgent_request_takes_a_slot_from_long_work(tmp_path: Path)
 
     trimtab, stock = asyncio.run(both())
     assert [one.contender for one in (trimtab, stock)] == started == rounds(1)
-    assert statistics.median(trimtab.urgent_ttft_s) < statistics.median(stock.urgent_ttft_s)
+    # Not the median: under stock, too, one of four finds a slot that happens to come free.
+    assert max(trimtab.urgent_ttft_s) < max(stock.urgent_ttft_s)
     assert trimtab.preemptions > 0 == stock.preemptions

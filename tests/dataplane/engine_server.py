@@ -56,14 +56,21 @@ class Server:
         return self.value("trimtab_waiting_requests", task_class=task_class) == count
 
     @contextmanager
-    def all_slots_taken(self, slots: int) -> Iterator[None]:
+    def all_slots_taken(self, slots: int, task_class: str = "default") -> Iterator[None]:
         """So many requests that run until the context ends."""
-        body = {"model": MODEL_NAME, "prompt": "a", "max_tokens": 4000, "stream": True}
+        body = {
+            "model": MODEL_NAME,
+            "prompt": "a",
+            "max_tokens": 4000,
+            "stream": True,
+            "ignore_eos": True,
+            "vllm_xargs": {"task_class": task_class},
+        }
         with ExitStack() as streams:
             answers = []
             for _ in range(slots):
                 stream = streams.enter_context(
-                    self.http.stream("POST", "/v1/completions", json={**body, "ignore_eos": True})
+                    self.http.stream("POST", "/v1/completions", json=body)
                 )
                 # Kept: an iterator that is dropped takes its connection along.
                 answers.append(stream.iter_lines())

@@ -156,11 +156,12 @@ def queue_time(server: Server, task_class: str) -> tuple[float, float]:
 def test_a_flip_of_weights_turns_the_order_of_what_is_queued(
     server: Server, plane: ControlPlane, *, flipped: bool, first: str
 ) -> None:
-    server.publish(plane, classes=weights(left=1000.0, right=0.001))
+    # What holds the slots weighs as much: nobody is to get one by preemption.
+    server.publish(plane, classes=weights(left=1000.0, right=0.001, holder=1000.0))
     before = {name: queue_time(server, name) for name in ("left", "right")}
 
     with ThreadPoolExecutor(16) as pool:
-        with server.all_slots_taken(SIZE.max_num_seqs):
+        with server.all_slots_taken(SIZE.max_num_seqs, "holder"):
             # Long enough to run that who arrived a moment earlier makes no difference.
             asked = [
                 pool.submit(server.complete, "a", name, max_tokens=32)
@@ -169,7 +170,7 @@ def test_a_flip_of_weights_turns_the_order_of_what_is_queued(
             for name in ("left", "right"):
                 eventually(partial(server.waits, name, 8))
             if flipped:
-                server.publish(plane, classes=weights(left=0.001, right=1000.0))
+                server.publish(plane, classes=weights(left=0.001, right=1000.0, holder=1000.0))
         for future in asked:
             future.result().raise_for_status()
     # As the engine measured it: answers may overtake each other on their way to us.
