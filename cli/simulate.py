@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -106,6 +107,7 @@ def simulate(
     results = _run(console, what, engine, engines, names)
     console.print(f"{what.name}: {len(what.workload):,} requests in {what.duration_s:,.0f} s")
     console.print(results_table(results, what.workload.classes))
+    console.print(totals_table(results))
     if json_file is not None:
         _write_json(json_file, results, what, engine, sizing)
     if plot_file is not None:
@@ -113,12 +115,14 @@ def simulate(
 
 
 def results_table(results: Mapping[str, PolicyResult], classes: Sequence[TaskClass]) -> Table:
-    """Per class and policy, the policies of a class below each other."""
-    table = Table()
-    table.add_column("class")
-    table.add_column("policy")
-    for column in ("n", "TTFT P50", "P99", "e2e P50", "P99", "longest wait", "SLO met"):
-        table.add_column(column, justify="right", no_wrap=True)
+    """Per class and policy, the policies of a class below each other; times in seconds."""
+    # Narrow enough for a terminal of 80 columns.
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("class\n(TTFT objective)")
+    table.add_column("\npolicy")
+    headings = ("\nn", "TTFT\nP50", "\nP99", "e2e\nP50", "\nP99", "longest\nwait", "SLO\nmet")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for kind in classes:
         for name, result in results.items():
             own = result.classes[kind.name]
@@ -140,9 +144,24 @@ def results_table(results: Mapping[str, PolicyResult], classes: Sequence[TaskCla
                 "-" if own.slo_attainment is None else f"{own.slo_attainment:.1%}",
             )
         table.add_section()
+    return table
+
+
+def totals_table(results: Mapping[str, PolicyResult]) -> Table:
+    """What each policy makes of all classes together."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("policy")
+    for heading in ("value/s within SLO", "tokens/s", "failed", "preemptions", "recomputed tokens"):
+        table.add_column(heading, justify="right")
     for name, result in results.items():
-        total = f"{result.goodput_value_per_s:.2f} value/s, {result.tokens_per_s:.0f} tokens/s"
-        table.add_row("all", name, *("",) * 6, total)
+        table.add_row(
+            name,
+            f"{result.goodput_value_per_s:.2f}",
+            f"{result.tokens_per_s:,.0f}",
+            f"{result.failed:,}",
+            _count(result.preemptions),
+            _count(result.recomputed_tokens),
+        )
     return table
 
 
@@ -163,7 +182,6 @@ def _require_writable(json_file: Path | None, plot_file: Path | None) -> None:
 
 
 def _policy_names(asked: Sequence[str]) -> list[str]:
-
     names = list(POLICIES) if "all" in asked else list(dict.fromkeys(asked))
     for name in names:
         if name not in POLICIES:
@@ -176,7 +194,6 @@ def _policy_names(asked: Sequence[str]) -> list[str]:
 
 
 def _calibration(path: Path | None) -> Calibration:
-
     if path is None:
         return REFERENCE_ENGINE
     try:
@@ -219,7 +236,6 @@ def _drawn(name: str, calibration: Calibration, sizing: Sizing) -> Scenario:
 def _recorded(
     traces: Sequence[str], config: Path | None, *, time_scale: float, token_scale: float
 ) -> Scenario:
-
     described = _described(config)
     recorded = []
     for text in traces:
@@ -333,4 +349,8 @@ def _plot(path: Path, results: Mapping[str, PolicyResult], scenario: Scenario) -
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

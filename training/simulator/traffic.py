@@ -85,7 +85,7 @@ def simultaneous(traffic: Sequence[ClassTraffic], count: int, seed: int) -> Work
 
 REFERENCE = (
     ClassTraffic(
-        TaskClass("vip", Slo(ttft_s=1.5, tpot_s=0.08), value=10.0, max_wait_s=30.0, tier=Tier.P0),
+        TaskClass("vip", Slo(ttft_s=1.5, tpot_s=0.1), value=10.0, max_wait_s=30.0, tier=Tier.P0),
         share=0.25,
         lengths=Independent(Lognormal(80, 0.4, 512), Lognormal(10, 0.3, 64)),
     ),
