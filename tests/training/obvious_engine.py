@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from plugin_terms import Running, Tickets, step_time_model, table_of
+from plugin_terms import Running, Tickets, step_time_model
 from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request as VllmRequest
 
@@ -31,7 +31,7 @@ from dataplane.shaping import Shaping as DataplaneShaping
 from dataplane.ticket import Ticket
 from dataplane.weights import ClassPolicy, WeightTable
 from models.classes import TaskClass
-from training.simulator.model import Balancer, Discipline, Fleet, Shaping
+from training.simulator.model import Discipline, Fleet, Shaping
 from training.simulator.scene import Measurement
 from training.simulator.step import EMPTY_STEP_S
 from training.simulator.workload import Workload
@@ -321,36 +321,6 @@ class Load:
             self.decoding += 1
 
 
-@dataclass
-class ObviousRun:
-    requests: list[Request]
-    series: NDArray[np.float64]
-
-
-def simulate_obviously(
-    fleet: Fleet, workload: Workload, weights: NDArray[np.float64]
-) -> ObviousRun:
-    requests = [request_of(fleet, workload, number) for number in range(len(workload))]
-    series = np.zeros((len(weights), len(workload.classes), len(Measurement)))
-    by_id = {one.ticket.request_id: one for one in requests}
-    engines = [Engine(fleet, workload.classes, by_id, series) for _ in range(fleet.engines)]
-    coming = list(requests)
-    for tick, row in enumerate(weights):
-        table = table_of(fleet, workload.classes, row)
-        end_s = (tick + 1) * fleet.tick_s
-        while True:
-            engine = min(engines, key=lambda one: one.ready_s)
-            arrives_s = coming[0].ticket.arrived_s if coming else math.inf
-            if min(arrives_s, engine.ready_s) >= end_s:
-                break
-            if arrives_s <= engine.ready_s:
-                _arrive(coming.pop(0), engines, tick, fleet.balancer)
-            else:
-                engine.step(table, tick, engine.ready_s)
-        _read_gauges(engines, workload.classes, series[tick], end_s)
-    return ObviousRun(requests, series)
-
-
 def request_of(fleet: Fleet, workload: Workload, number: int) -> Request:
     request_id, kind = f"r{number}", int(workload.class_index[number])
     output_tokens = int(workload.output_tokens[number])
@@ -363,45 +333,3 @@ def request_of(fleet: Fleet, workload: Workload, number: int) -> Request:
     )
     vllm = VllmRequest(request_id, [1], PARAMETERS, None, arrival_time=0.0)
     return Request(number, kind, output_tokens, ticket, vllm)
-
-
-def _arrive(request: Request, engines: list[Engine], tick: int, balancer: Balancer) -> None:
-    engine = engines[request.number % len(engines)]
-    if balancer is Balancer.LEAST_LOADED:
-        engine = min(engines, key=lambda one: one.load)
-    engine.add(request)
-    engine.count(request, Measurement.ARRIVED, tick)
-    engine.count(request, Measurement.PROMPT_TOKENS, tick, request.ticket.prompt_tokens)
-    if math.isinf(engine.ready_s):
-        engine.ready_s = request.ticket.arrived_s
-
-
-def _read_gauges(
-    engines: list[Engine],
-    classes: tuple[TaskClass, ...],
-    gauges: NDArray[np.float64],
-    now_s: float,
-) -> None:
-    for kind, one in enumerate(classes):
-        waiting = [
-            request.ticket
-            for engine in engines
-            for request in engine.waiting
-            if request.kind == kind
-        ]
-        gauges[kind, Measurement.WAITING] = len(waiting)
-        gauges[kind, Measurement.RUNNING] = sum(
-            request.kind == kind for engine in engines for request in engine.running
-        )
-        gauges[kind, Measurement.WAITING_PAST_SLO] = sum(
-            ticket.dispatched_s is None and now_s > ticket.arrived_s + one.slo.ttft_s
-            for ticket in waiting
-        )
-        gauges[kind, Measurement.OLDEST_WAIT_S] = now_s - min(
-            [
-                oldest_s
-                for engine in engines
-                if (oldest_s := engine.queue.oldest_arrival_s(one.name)) is not None
-            ],
-            default=now_s,
-        )

@@ -7,7 +7,8 @@ import pytest
 from fleets import CLASSES, ENGINE, fleets, seeds, weight_rows, workload_of, workloads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from obvious_engine import Engine, Request, request_of, simulate_obviously
+from obvious_engine import Engine, Request, request_of
+from obvious_fleet import simulate_obviously
 from plugin_terms import step_time_model, table_of
 
 from dataplane import budget as plugin_budget
