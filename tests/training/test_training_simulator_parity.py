@@ -108,7 +108,7 @@ def test_caps_are_the_plugins_to_the_token(seed: int) -> None:
     assert cap.capped_steps
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(seed=seeds)
 def test_those_who_give_way_are_the_plugins(seed: int) -> None:
     """Of many small requests, in little memory, for one that may be large."""
