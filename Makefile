@@ -34,11 +34,12 @@ bench-urgent: setup
 bench-sim: setup
 	$(BIN)/python -m benchmarks.sim --speed --fidelity --json benchmarks/results/sim.json $(BENCH_ARGS)
 
-test: setup lint
-	$(BIN)/python -m pytest
+# What starts engines and servers has the machine to itself.
+test: setup lint test-fast
+	$(BIN)/python -m pytest -m system
 
 test-fast: setup
-	$(BIN)/python -m pytest -m "not system"
+	$(BIN)/python -m pytest -m "not system" -n auto
 
 lint: setup protos-check
 	$(BIN)/ruff format --check .
