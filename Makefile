@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .vllm-0.31
 
-.PHONY: setup demo bench-hook bench-urgent test test-fast lint format protos protos-check clean
+.PHONY: setup demo bench-hook bench-urgent bench-sim test test-fast lint format protos protos-check clean
 
 # setup is a no-op until pyproject.toml or the set-up script changes.
 setup: $(VENV)/.setup-done $(OLDEST)/.setup-done
@@ -29,6 +29,10 @@ bench-hook: setup
 # What an urgent request waits for when all slots are taken, beside stock vLLM's priority policy.
 bench-urgent: setup
 	$(BIN)/python -m benchmarks.urgent --json benchmarks/results/urgent.json $(BENCH_ARGS)
+
+# How fast the simulator is, and how far from a real engine: a quarter of an hour on two idle cores.
+bench-sim: setup
+	$(BIN)/python -m benchmarks.sim --speed --fidelity --json benchmarks/results/sim.json $(BENCH_ARGS)
 
 # What starts engines and servers has the machine to itself.
 test: setup lint test-fast

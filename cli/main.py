@@ -8,6 +8,7 @@ from cli.discipline import discipline
 from cli.doctor import doctor
 from cli.explain import explain
 from cli.serve import serve
+from cli.simulate import simulate
 
 app = typer.Typer(
     name="trimtab",
@@ -15,7 +16,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (demo, serve, explain, discipline, doctor):
+for command in (demo, serve, explain, discipline, doctor, simulate):
     app.command()(command)
 app.add_typer(weights.app, name="weights")
 app.add_typer(models.app, name="models")

@@ -2,8 +2,13 @@
 
 TrainingError
 ├── NotEnoughHistory   fewer measured steps than there must be
-└── FitDiverged        the loss was no number in any epoch
+├── FitDiverged        the loss was no number in any epoch
+├── BadFile            a file of the simulator's does not hold what it should
+├── NotEnoughSteps     fewer measured engine steps than a calibration needs
+└── RequestTooLarge    a request that no engine of the fleet can hold
 """
+
+from pathlib import Path
 
 
 class TrainingError(Exception):
@@ -30,3 +35,26 @@ class NotEnoughHistory(TrainingError):
 
 class FitDiverged(TrainingError):
     """The loss on the hold-out was no number in any epoch."""
+
+
+class BadFile(TrainingError):
+    """A file of the simulator's does not hold what it should.
+
+    Attributes:
+        path: of the file.
+        line: counted from 1; None: it is the file as a whole.
+    """
+
+    def __init__(self, path: Path, why: str, *, line: int | None = None) -> None:
+        """Say where, and what is wrong there."""
+        self.path = path
+        self.line = line
+        super().__init__(f"{path}{'' if line is None else f', line {line}'}: {why}")
+
+
+class NotEnoughSteps(TrainingError):
+    """Fewer measured engine steps than a calibration needs."""
+
+
+class RequestTooLarge(TrainingError, ValueError):
+    """A request that no engine of the fleet can hold."""

@@ -5,7 +5,17 @@ from typer.testing import CliRunner
 
 from cli.main import app
 
-COMMANDS = ("demo", "serve", "explain", "discipline", "doctor", "weights", "models", "train")
+COMMANDS = (
+    "demo",
+    "serve",
+    "explain",
+    "discipline",
+    "doctor",
+    "weights",
+    "models",
+    "train",
+    "simulate",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
