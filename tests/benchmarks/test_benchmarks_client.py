@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -78,6 +78,32 @@ async def test_a_refusal_is_a_failure_with_its_reason() -> None:
     async with _server(lambda _body: [refusal]) as url:
         run = await replay(ONE, url=url, model="m", seed=1)
     assert run.answers[0].failure == "HTTP 503: queue full"
+
+
+async def test_a_connection_that_the_server_may_have_closed_by_now_is_not_used_again() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        idle_since_s = loop.time()
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                if loop.time() - idle_since_s > 2.5:
+                    break
+                body = _token("a") + USAGE + DONE
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                idle_since_s = loop.time()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        plan = [Arrival(at_s, "vip", 5, 2) for at_s in (0.0, 3.0)]
+        run = await replay(plan, url=url, model="m", seed=1)
+    assert [answer.failure for answer in run.answers] == [None, None]
 
 
 async def test_a_stream_that_breaks_off_is_a_failure() -> None:
