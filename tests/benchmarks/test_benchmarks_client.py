@@ -81,7 +81,10 @@ async def test_a_refusal_is_a_failure_with_its_reason() -> None:
 
 
 async def test_a_connection_that_the_server_may_have_closed_by_now_is_not_used_again() -> None:
+    connections: list[asyncio.Task[object] | None] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(asyncio.current_task())
         loop = asyncio.get_running_loop()
         idle_since_s = loop.time()
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -103,6 +106,7 @@ async def test_a_connection_that_the_server_may_have_closed_by_now_is_not_used_a
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         plan = [Arrival(at_s, "vip", 5, 2) for at_s in (0.0, 3.0)]
         run = await replay(plan, url=url, model="m", seed=1)
+        await asyncio.gather(*filter(None, connections))
     assert [answer.failure for answer in run.answers] == [None, None]
 
 
