@@ -13,7 +13,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.sim.fidelity import PREEMPTION, Comparison, Fidelity, FidelityPlan
+from benchmarks.sim.fidelity import PREEMPTION, Comparison, FidelityPlan
+from benchmarks.sim.findings import Fidelity
 from benchmarks.sim.recording import SCHEDULER
 from benchmarks.sim.report import fidelity_tables
 from benchmarks.sim.sweep import Sweep, SweepPlan

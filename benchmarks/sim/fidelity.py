@@ -8,21 +8,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from benchmarks.client import Replay, replay
 from benchmarks.errors import EngineRefused
-from benchmarks.results import summarise
 from benchmarks.sim.arrivals import as_arrivals
-from benchmarks.sim.comparison import (
-    LatencyRow,
-    latency_rows,
-    mean_errors,
-    rank_correlation,
-    worst_errors,
-)
+from benchmarks.sim.findings import FOLLOWED, SWEPT, Fidelity, Pair, Side
 from benchmarks.sim.recording import Recording
 from benchmarks.sim.simulated import simulated_replay
 from benchmarks.sim.sweep import Sweep, SweepPlan
@@ -31,7 +22,8 @@ from benchmarks.stack.snapshot_server import SnapshotServer
 from controlplane.snapshot import ClassPolicy, Discipline, Mode, Snapshot
 from models.classes import TaskClass
 from training.simulator.calibration import Calibration
-from training.simulator.model import Fleet, Preemption
+from training.simulator.model import EngineModel, Fleet, Preemption
+from training.simulator.play import slowed
 from training.simulator.policies import POLICIES, Policy
 from training.simulator.regimes import draw_scenario
 from training.simulator.scenario import Scenario
@@ -77,47 +69,6 @@ class FidelityPlan:
         return len(self.loads) + len(self.policies) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Fidelity:
-    """What was found.
-
-    Attributes:
-        step_errors: mean absolute relative error of a step's time, by load.
-        real_value_ratio: share of the value that met its SLO, by policy.
-    """
-
-    calibration: Calibration
-    capacity_requests_per_s: float
-    step_errors: Mapping[float, float]
-    rows: Sequence[LatencyRow]
-    real_tokens_per_s: float
-    simulated_tokens_per_s: float
-    real_value_ratio: Mapping[str, float]
-    simulated_value_ratio: Mapping[str, float]
-
-    def as_json(self) -> dict[str, object]:
-        """The parts of a result file."""
-        return {
-            "step_mape": float(np.mean(list(self.step_errors.values()))),
-            **mean_errors(self.rows),
-            "throughput_err": abs(self.simulated_tokens_per_s / self.real_tokens_per_s - 1),
-            "kendall_tau": rank_correlation(self.real_value_ratio, self.simulated_value_ratio),
-            "worst": worst_errors(self.rows),
-            "rows": [{**asdict(row), "error_ratio": row.error_ratio} for row in self.rows],
-            "step_mape_by_load": {f"{load:g}": error for load, error in self.step_errors.items()},
-            "tokens_per_s": {
-                "real": self.real_tokens_per_s,
-                "simulated": self.simulated_tokens_per_s,
-            },
-            "value_ratio": {
-                "real": dict(self.real_value_ratio),
-                "simulated": dict(self.simulated_value_ratio),
-            },
-            "calibration": {**asdict(self.calibration), "hash": self.calibration.hash},
-            "capacity_requests_per_s": self.capacity_requests_per_s,
-        }
-
-
 @dataclass(slots=True)
 class Comparison:
     """Runs the plan.
@@ -148,58 +99,48 @@ class Comparison:
         await self._apply(_POLICY)
         sweep = Sweep(self.engine, self.traffic, self.seed, self.begin, self.sweep_plan)
         calibration, capacity = await sweep.run()
-        fleet = _fleet(calibration)
-        loads = [await self._at_load(load, capacity, calibration) for load in self.plan.loads]
-        real_tokens_per_s, simulated_tokens_per_s = await self._saturated(fleet)
-        real_ratios, simulated_ratios = await self._policies(fleet, capacity)
-        return Fidelity(
-            calibration=calibration,
-            capacity_requests_per_s=capacity,
-            step_errors={
-                load: error for load, (error, _) in zip(self.plan.loads, loads, strict=True)
-            },
-            rows=[row for _, rows in loads for row in rows],
-            real_tokens_per_s=real_tokens_per_s,
-            simulated_tokens_per_s=simulated_tokens_per_s,
-            real_value_ratio=real_ratios,
-            simulated_value_ratio=simulated_ratios,
-        )
+        loads = {
+            load: await self._beside(
+                _POLICY,
+                self._scenario(load * capacity, self.plan.load_s),
+                calibration,
+                f"load {load:g}",
+            )
+            for load in self.plan.loads
+        }
+        saturated = await self._beside(_POLICY, self._saturating(), calibration, "saturated")
+        rush = self._scenario(self.plan.policy_load * capacity, self.plan.policy_s)
+        policies = {
+            name: await self._beside(name, rush, calibration, name) for name in self.plan.policies
+        }
+        return Fidelity(calibration, capacity, self._classes, loads, saturated, policies)
 
-    async def _at_load(
-        self, load: float, capacity_requests_per_s: float, calibration: Calibration
-    ) -> tuple[float, list[LatencyRow]]:
-        """Error of the step time, and every class's latencies."""
-        scenario = self._scenario(load * capacity_requests_per_s, self.plan.load_s)
+    async def _beside(
+        self, policy: str, scenario: Scenario, calibration: Calibration, what: str
+    ) -> Pair:
+        """The real engine, then the simulator on the same arrivals."""
         start_s = time.perf_counter()
-        real = await self._real(_POLICY, scenario, f"load {load:g}")
-        steps = Recording.read(self.engine.metrics).between(start_s, time.perf_counter())
-        fleet = _fleet(calibration)
-        simulated = simulated_replay(scenario, fleet, POLICIES[_POLICY])
-        error_ratio = steps.samples.error_ratio(calibration.coefficients)
-        return error_ratio, latency_rows(load, real.answers, simulated.answers)
-
-    async def _saturated(self, fleet: Fleet) -> tuple[float, float]:
-        """Tokens per second, real and simulated, of requests that all arrive at once."""
-        load = simultaneous(self.traffic, self.plan.saturating_requests, self.seed + 2)
-        scenario = Scenario.steady("saturated", load)
-        real = await self._real(_POLICY, scenario, "saturated")
-        simulated = simulated_replay(scenario, fleet, POLICIES[_POLICY])
-        return load.total_tokens / real.span_s, load.total_tokens / simulated.span_s
-
-    async def _policies(
-        self, fleet: Fleet, capacity_requests_per_s: float
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """What each policy makes of the same arrivals, real and simulated."""
-        scenario = self._scenario(
-            self.plan.policy_load * capacity_requests_per_s, self.plan.policy_s
+        real = await self._real(policy, scenario, what)
+        steps = Recording.read(self.engine.metrics).between(start_s, time.perf_counter()).samples
+        slowness = steps.slowness(calibration.coefficients)
+        return Pair(
+            workload=scenario.workload,
+            real=real,
+            slowness=slowness,
+            sides={
+                name: Side(
+                    steps.error_ratio(factor * calibration.coefficients),
+                    simulated_replay(
+                        scenario, _fleet(slowed(calibration.engine, factor)), POLICIES[policy]
+                    ),
+                )
+                for name, factor in ((SWEPT, 1.0), (FOLLOWED, slowness))
+            },
         )
-        real: dict[str, float] = {}
-        simulated: dict[str, float] = {}
-        for name, policy in self.plan.policies.items():
-            real[name] = value_ratio(await self._real(name, scenario, name), self._classes)
-            run = simulated_replay(scenario, fleet, policy)
-            simulated[name] = value_ratio(run, self._classes)
-        return real, simulated
+
+    def _saturating(self) -> Scenario:
+        load = simultaneous(self.traffic, self.plan.saturating_requests, self.seed + 2)
+        return Scenario.steady("saturated", load)
 
     @property
     def _classes(self) -> tuple[TaskClass, ...]:
@@ -235,16 +176,9 @@ class Comparison:
         await asyncio.to_thread(self.snapshots.publish, name, snapshot)
 
 
-def _fleet(calibration: Calibration) -> Fleet:
+def _fleet(engine: EngineModel) -> Fleet:
     # Clients name the tokens that they want as ``max_tokens``, and get as many.
-    return Fleet(calibration.engine, declares_output=True, preemption=PREEMPTION)
-
-
-def value_ratio(run: Replay, classes: Sequence[TaskClass]) -> float:
-    """Share of the requests' value that met its SLO."""
-    result = summarise([run], classes)
-    total = sum(own.value * own.n for own in result.classes.values())
-    return result.goodput_value_per_s * run.span_s / total
+    return Fleet(engine, declares_output=True, preemption=PREEMPTION)
 
 
 def policy_snapshot(policy: Policy, classes: Sequence[TaskClass]) -> Snapshot:

@@ -6,7 +6,8 @@ from benchmarks.client import Answer, Replay
 from benchmarks.plan import Arrival
 from benchmarks.sim.arrivals import as_arrivals, as_workload
 from benchmarks.sim.comparison import latency_rows, mean_errors, rank_correlation, worst_errors
-from benchmarks.sim.fidelity import Fidelity, policy_snapshot, value_ratio
+from benchmarks.sim.fidelity import policy_snapshot
+from benchmarks.sim.findings import FOLLOWED, SWEPT, Fidelity, Pair, Side, value_ratio
 from benchmarks.sim.report import fidelity_tables
 from controlplane.wire import snapshot_to_wire
 from dataplane.subscriber.messages import decode_snapshot
@@ -71,26 +72,41 @@ def test_an_engine_takes_the_snapshot_of_every_policy(name: str) -> None:
     assert sum(policy.weight for policy in table.policies.values()) == pytest.approx(1.0)
 
 
+def pair(real: np.ndarray, simulated: np.ndarray, *, slowness: float) -> Pair:
+    """One class; followed, the simulation is right."""
+    load = simultaneous(REFERENCE, 2, seed=1)
+    truth = Replay(tuple(answers("a", real)), span_s=float(real.max()))
+    guess = Replay(tuple(answers("a", simulated)), span_s=float(simulated.max()))
+    sides = {SWEPT: Side(0.08, guess), FOLLOWED: Side(0.04, truth)}
+    return Pair(load, truth, slowness, sides)
+
+
 def test_results_have_the_keys_that_programs_read_and_a_table_beside_the_goals() -> None:
-    real, simulated = answers("a", np.linspace(1, 2, 101)), answers("a", np.linspace(1, 3, 101))
+    right, wrong = np.linspace(0.1, 2, 101), np.linspace(0.1, 2, 101) * 1.5
+    late = np.linspace(1.5, 3, 101)
     found = Fidelity(
         calibration=REFERENCE_ENGINE,
         capacity_requests_per_s=4.0,
-        step_errors={0.6: 0.04, 1.1: 0.08},
-        rows=latency_rows(0.6, real, simulated),
-        real_tokens_per_s=100.0,
-        simulated_tokens_per_s=97.0,
-        real_value_ratio={"fcfs": 0.2, "apq": 0.8},
-        simulated_value_ratio={"fcfs": 0.3, "apq": 0.7},
+        classes=CLASSES,
+        loads={0.6: pair(right, wrong, slowness=0.7)},
+        saturated=pair(right, wrong, slowness=0.7),
+        policies={
+            "fcfs": pair(late, right, slowness=1.0),
+            "apq": pair(right, late, slowness=1.0),
+        },
     )
     document = found.as_json()
-    assert document["step_mape"] == pytest.approx(0.06)
-    assert document["ttft_p50_err"] == pytest.approx(1 / 3)
-    assert document["throughput_err"] == pytest.approx(0.03)
-    assert document["kendall_tau"] == pytest.approx(1.0)
+    assert document["step_mape"] == pytest.approx(0.08)
+    assert document["ttft_p50_err"] == pytest.approx(0.5)
+    assert document["throughput_err"] == pytest.approx(1 / 3)
+    assert document["kendall_tau"] == pytest.approx(-1.0)
     assert {"ttft_p90_err", "ttft_p99_err", "e2e_p50_err", "e2e_p90_err"} <= document.keys()
+    followed = found.errors(FOLLOWED).as_json()
+    assert document["followed"] == followed
+    assert followed["kendall_tau"] == pytest.approx(1.0)
+    assert followed["ttft_p50_err"] == followed["throughput_err"] == 0.0
     console = Console(width=120)
     with console.capture() as capture:
         console.print(fidelity_tables(found))
-    for text in ("6.0%", "8.0%", "33.3%", "3.0%", "<= 10%", ">= 0.8", "apq"):
+    for text in ("8.0%", "4.0%", "50.0%", "33.3%", "<= 10%", ">= 0.8", "-1.00", "1.00x", "apq"):
         assert text in capture.get()

@@ -61,6 +61,10 @@ class StepSamples:
         """Mean absolute error of predictions, as a ratio of the measured times (MAPE)."""
         return float(np.mean(np.abs(self.loads @ coefficients / self.elapsed_s - 1)))
 
+    def slowness(self, coefficients: Array) -> float:
+        """The time of all steps over the predicted one."""
+        return float(self.elapsed_s.sum() / (self.loads @ coefficients).sum())
+
 
 def fit_steps(samples: StepSamples) -> Array:
     """Coefficients [K] of the steps.
