@@ -186,7 +186,7 @@ class ControlPlane:
             forecaster=self._forecaster,
             publisher=self._publisher,
             limits=config.guardrails.miss_limits,
-            max_log_share_step=config.guardrails.max_log_share_step,
+            bounds=config.bounds,
             tick_s=config.tick_s,
             standing=standing,
             shares=shares,

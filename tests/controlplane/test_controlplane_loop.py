@@ -8,7 +8,7 @@ from virtual_clock import VirtualClock
 
 from controlplane.errors import PrometheusUnreachable, StaleWindow
 from controlplane.forecaster import Champion, Forecaster
-from controlplane.guardrails import default_shares
+from controlplane.guardrails import Bounds, default_shares
 from controlplane.loop import ControlLoop, run_every
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing
@@ -66,7 +66,7 @@ def loop(
         forecaster=forecaster,
         publisher=publisher,
         limits=MissLimits(hold_after_missed=2, static_after_missed=6),
-        max_log_share_step=STEP,
+        bounds=Bounds(max_log_share_step=STEP),
         tick_s=TICK_S,
         standing=Standing(Mode.STATIC, "first start, no window yet"),
         shares=default_shares(task_classes),
