@@ -49,7 +49,7 @@ class Forecast:
         residuals: [C] in log-odds; None under the rule.
         features: [C, F] at the window's last step.
         unfamiliarity: [C] of the window to the model; 0 under the rule.
-        violation: [C] expected in the next step; None under the rule.
+        violation: [C] expected in the next step; None: nothing is.
         model_version: None under the rule.
         window: that it is made from.
     """
@@ -125,7 +125,7 @@ class Forecaster:
             features=prediction.features.astype(np.float64),
             feature_names=prediction.feature_names,
             unfamiliarity=prediction.unfamiliarity,
-            violation=prediction.violation,
+            violation=prediction.violation if champion.bundle.provenance.trained else None,
             model_version=champion.version,
             window=window,
         )

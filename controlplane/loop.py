@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
 
 from controlplane.clock import Clock, ticks
+from controlplane.drift import Drift, DriftMonitor
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
 from controlplane.guardrails import (
@@ -24,14 +26,33 @@ from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing, after_miss, after_window
 from controlplane.publisher import Publisher
 from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, unexplained_plan
+from controlplane.store.sqlite import EventKind
 from models.classes import TaskClass
 from models.window import Window
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a tick sees."""
+
+    forecast: Forecast
+    drift: Drift
+
+    @property
+    def heeding_drift(self) -> Forecast:
+        """The forecast, under the rule when the model has drifted."""
+        reason = self.drift.reason
+        return self.forecast if reason is None else self.forecast.yielding(reason)
+
+
 class ControlLoop:
     """Decides once per tick and remembers what the next decision needs.
+
+    Attributes:
+        standing: after the last tick.
+        retrain_reason: why a retrain is asked for; None: it is not.
 
     Args:
         fetch: blocking; the window that ends at a Unix time, or TelemetryError.
@@ -55,6 +76,7 @@ class ControlLoop:
         metrics: Metrics,
     ) -> None:
         self.standing = standing
+        self.retrain_reason: str | None = None
         self._course = Course.starting(shares)
         self._task_classes = tuple(task_classes)
         self._fetch = fetch
@@ -62,6 +84,7 @@ class ControlLoop:
         self._publisher = publisher
         self._limits = limits
         self._bounds = bounds
+        self._drift = DriftMonitor([task_class.name for task_class in task_classes])
         self._floors = floor_shares(task_classes)
         self._tick_s = tick_s
         self._default_shares = default_shares(task_classes)
@@ -78,7 +101,11 @@ class ControlLoop:
         """One decision, from the window to the engines."""
         started_s = self._clock.now_s()
         observed = await self._observe()
-        plan = self._ruled(observed) if isinstance(observed, Forecast) else self._missed(observed)
+        if isinstance(observed, TelemetryError):
+            plan = self._missed(observed)
+        else:
+            plan = self._ruled(observed.heeding_drift)
+            await self._ask_for_retrain(observed.drift)
         await self._publisher.publish(plan)
         self._metrics.tick_s.observe(self._clock.now_s() - started_s)
 
@@ -86,11 +113,11 @@ class ControlLoop:
         """Let the telemetry thread go."""
         self._telemetry_thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _observe(self) -> Forecast | TelemetryError:
+    async def _observe(self) -> Observation | TelemetryError:
         """The forecast on the current window, or why there is none."""
         end_unix_s = self._clock.unix_s()
         work = asyncio.get_running_loop().run_in_executor(
-            self._telemetry_thread, lambda: self._forecaster.forecast(self._fetch(end_unix_s))
+            self._telemetry_thread, self._look, end_unix_s
         )
         try:
             return await asyncio.wait_for(work, self._tick_s)
@@ -98,6 +125,18 @@ class ControlLoop:
             return error
         except TimeoutError:
             return PrometheusUnreachable(f"no window within a tick ({self._tick_s:g} s)")
+
+    def _look(self, end_unix_s: float) -> Observation:
+        forecast = self._forecaster.forecast(self._fetch(end_unix_s))
+        return Observation(forecast, self._drift.observe(forecast))
+
+    async def _ask_for_retrain(self, drift: Drift) -> None:
+        """Leave word in the store when there is a new reason to."""
+        self._metrics.drifted(drift)
+        before, self.retrain_reason = self.retrain_reason, drift.retrain
+        if drift.retrain is not None and drift.retrain != before:
+            log.warning("a retrain is asked for", reason=drift.retrain)
+            await self._publisher.record(EventKind.RETRAIN_ASKED, drift.retrain)
 
     def _ruled(self, forecast: Forecast) -> Plan:
         """The plan of a tick with a window."""

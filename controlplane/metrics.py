@@ -6,6 +6,7 @@ trimtab_ metrics in one Prometheus.
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from controlplane.drift import Drift
 from controlplane.errors import AddressInUse
 from controlplane.guardrails import Ruling
 from controlplane.snapshot import Mode, Plan, Snapshot
@@ -39,6 +40,10 @@ class Metrics:
             "Estimated cost so far, fading, in ticks in which all value is lost",
             "of",
         )
+        self._drifts = self._counter(
+            "drifts", "Classes whose residuals drifted", "task_class", "detector"
+        )
+        self._retrain = self._gauge("retrain_asked", "1 while a retrain is asked for")
         self.store_failures = self._counter("store_failures", "Writes that the store refused")
         self.champion_failures = self._counter(
             "champion_failures", "Failed look-ups and loads of the champion"
@@ -86,6 +91,12 @@ class Metrics:
         for decision in plan.classes:
             for guardrail in decision.guardrails:
                 self.guardrails.labels(decision.task_class, guardrail).inc()
+
+    def drifted(self, drift: Drift) -> None:
+        """Show what has become of the model's residuals."""
+        self._retrain.set(drift.retrain is not None)
+        for task_class, detector in drift.found:
+            self._drifts.labels(task_class, detector).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)

@@ -100,6 +100,7 @@ class ControlPlane:
             publisher=self._publisher,
             engines=lambda: self._push.engines,
             missed_windows=lambda: self._loop.standing.missed_windows,
+            retrain_reason=lambda: self._loop.retrain_reason,
         )
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []

@@ -26,6 +26,8 @@ from models.window import Window
 
 WEIGHTS_FILE = "network.safetensors"
 MANIFEST_FILE = "bundle.json"
+UNTRAINED = "untrained"
+"""Origin of a network that expects nothing in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Provenance:
     """Where a network comes from.
 
     Attributes:
-        origin: ``untrained``, or what trained it.
+        origin: `UNTRAINED`, or what trained it.
         seed: of the initial weights and of the order of training examples.
         data_start_unix_s: start of the history it saw; None: it saw none.
         data_end_unix_s: its end.
@@ -43,6 +45,11 @@ class Provenance:
     seed: int
     data_start_unix_s: float | None = None
     data_end_unix_s: float | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether what the network expects means anything."""
+        return self.origin != UNTRAINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,7 @@ class Bundle:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = ResidualLstm()
-        return cls(network=network.eval(), provenance=Provenance(origin="untrained", seed=seed))
+        return cls(network=network.eval(), provenance=Provenance(origin=UNTRAINED, seed=seed))
 
     def predict(self, window: Window, classes: Sequence[TaskClass]) -> Prediction:
         """Weights for the next step.
