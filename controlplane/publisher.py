@@ -91,9 +91,9 @@ class Publisher:
             return self.latest
         return await asyncio.to_thread(self._store.decision, version)
 
-    async def record(self, kind: EventKind, detail: str) -> None:
-        """Keep an event of the control plane's own."""
-        await self._stored(self._store.record, self._event(kind, "controlplane", detail))
+    async def record(self, kind: EventKind, detail: str, actor: str = "controlplane") -> None:
+        """Keep an event, of the control plane's own unless somebody else is behind it."""
+        await self._stored(self._store.record, self._event(kind, actor, detail))
 
     async def stop(self) -> None:
         """Say in the store that no higher version exists, if the store knows that."""

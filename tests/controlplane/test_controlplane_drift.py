@@ -73,6 +73,23 @@ def test_residual_is_expected_minus_what_came_in_that_very_step() -> None:
     assert np.isnan(residuals_of(np.array([0.5, 0.5]), 900.0, window)).all()
 
 
+def test_failure_13_one_late_request_is_no_certain_violation_and_none_is_no_sample() -> None:
+    window = _window(1000.0, (0.0, 0.0))
+    window.signals[Signal.FINISHED_PER_S][:, -1] = np.array([1.0, 0.0]) / STEP_S
+    window.signals[Signal.VIOLATIONS_PER_S][0, -1] = 1 / STEP_S
+    residuals = residuals_of(np.array([0.1, 0.1]), 1000.0, window)
+    assert -0.5 < residuals[0] < 0.0
+    assert np.isnan(residuals[1])
+
+
+def test_failure_17_a_class_that_only_waits_counts_as_violating() -> None:
+    window = _window(1000.0, (0.0, 0.0))
+    window.signals[Signal.FINISHED_PER_S][0, -1] = 0.0
+    window.signals[Signal.WAITING_PAST_SLO][0, -1] = 50.0
+    residuals = residuals_of(np.array([0.1, 0.1]), 1000.0, window)
+    assert residuals[0] < -0.8
+
+
 def test_drift_is_found_within_minutes_and_names_the_class_and_the_detector() -> None:
     monitor = DriftMonitor(NAMES)
     assert all(drift == Drift() for drift in _run(monitor, 200, late=0.1))
