@@ -1,7 +1,7 @@
 """`trimtab models`: what is registered, and what serves."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,16 +18,19 @@ from controlplane.config import RegistrySection, load_config
 from controlplane.errors import ConfigError
 from models.errors import (
     CorruptBundle,
+    NothingToRollBackTo,
+    PromotionRefused,
     RegistryUnavailable,
     SchemaMismatch,
     UnknownVersion,
 )
+from models.succession import Succession, gates_of
 from models.versions import ModelVersion, RegistryLocation
 
 if TYPE_CHECKING:
     from models.registry import Registry
 
-app = typer.Typer(help="Model versions: list them, promote one.", no_args_is_help=True)
+app = typer.Typer(help="Model versions: list them, promote one, go back.", no_args_is_help=True)
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="the control plane's YAML file", show_default=False)
@@ -61,12 +64,47 @@ def promote(
     actor: Annotated[str | None, typer.Option(help="who; by default the user's name")] = None,
     config: ConfigOption = None,
     tracking_uri: TrackingUriOption = None,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="also if a gate failed; the audit trail tells")
+    ] = False,
 ) -> None:
     """Make VERSION the champion. Control planes pick it up between two ticks."""
     who = accountable(actor, reason)
     with registry_failures():
-        open_registry(_section(config), tracking_uri).promote(version, actor=who, reason=reason)
+        registry = open_registry(_section(config), tracking_uri)
+        registry.promote(version, actor=who, reason=reason, force=force)
     typer.echo(f"version {version} is @champion")
+
+
+@app.command()
+def rollback(
+    reason: Annotated[str, typer.Option(help="why; kept in the audit trail")],
+    actor: Annotated[str | None, typer.Option(help="who; by default the user's name")] = None,
+    config: ConfigOption = None,
+    tracking_uri: TrackingUriOption = None,
+) -> None:
+    """Make @previous the champion again. Control planes pick it up between two ticks."""
+    who = accountable(actor, reason)
+    with registry_failures():
+        version = open_registry(_section(config), tracking_uri).rollback(actor=who, reason=reason)
+    typer.echo(f"version {version} is @champion again")
+
+
+@app.command()
+def history(
+    config: ConfigOption = None,
+    tracking_uri: TrackingUriOption = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Show who made which version the champion, when and why; oldest first."""
+    with registry_failures():
+        trail = open_registry(_section(config), tracking_uri).history()
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in trail], indent=2))
+    else:
+        Console().print(_trail(trail))
 
 
 def open_registry(section: RegistrySection, tracking_uri: str | None = None) -> "Registry":
@@ -94,6 +132,10 @@ def registry_failures() -> Iterator[None]:
             fix="train a version with this release: trimtab train run",
             code=ExitCode.USAGE,
         )
+    except PromotionRefused as error:
+        fail(str(error), fix="train another version, or insist: --force", code=ExitCode.USAGE)
+    except NothingToRollBackTo as error:
+        fail(str(error), fix="trimtab models promote VERSION", code=ExitCode.USAGE)
     except CorruptBundle as error:
         fail(str(error), fix="promote another version, or train one", code=ExitCode.USAGE)
     except RegistryUnavailable as error:
@@ -116,7 +158,7 @@ def _section(config: Path | None) -> RegistrySection:
 
 def _table(versions: list[ModelVersion]) -> Table:
     table = Table()
-    for heading in ("version", "aliases", "registered, UTC", "loss", "persistence"):
+    for heading in ("version", "aliases", "registered, UTC", "gates", "loss", "persistence"):
         table.add_column(heading, no_wrap=True)
     for version in versions:
         registered = datetime.fromtimestamp(version.created_unix_s, tz=UTC)
@@ -124,8 +166,26 @@ def _table(versions: list[ModelVersion]) -> Table:
             version.version,
             " ".join(f"@{alias}" for alias in version.aliases),
             f"{registered:%Y-%m-%d %H:%M}",
+            gates_of(version.tags).value,
             _number(version.metrics.get("validation_loss")),
             _number(version.metrics.get("persistence_loss")),
+        )
+    return table
+
+
+def _trail(trail: Sequence[Succession]) -> Table:
+    table = Table()
+    for heading in ("when, UTC", "what", "version", "instead of", "gates", "who", "why"):
+        table.add_column(heading, overflow="fold")
+    for entry in trail:
+        table.add_row(
+            f"{datetime.fromisoformat(entry.at):%Y-%m-%d %H:%M:%S}",
+            f"{entry.action.value}{', forced' if entry.forced else ''}",
+            entry.version,
+            entry.replaced or "-",
+            entry.gates.value,
+            entry.actor,
+            entry.reason,
         )
     return table
 

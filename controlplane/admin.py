@@ -21,6 +21,7 @@ class AdminDesk(AdminServiceServicer):
     Args:
         engines: who is connected now.
         missed_windows: in a row, up to now.
+        retrain_reason: why a retrain is asked for; None: it is not.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class AdminDesk(AdminServiceServicer):
         publisher: Publisher,
         engines: Callable[[], tuple[EngineStatus, ...]],
         missed_windows: Callable[[], int],
+        retrain_reason: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._publisher = publisher
         self._engines = engines
         self._missed_windows = missed_windows
+        self._retrain_reason = retrain_reason
 
     async def GetStatus(  # noqa: N802 - the name is the protocol's
         self,
@@ -53,6 +56,7 @@ class AdminDesk(AdminServiceServicer):
                 model_version=latest.plan.model_version,
                 missed_windows=self._missed_windows(),
                 engines=self._engines(),
+                retrain_reason=self._retrain_reason(),
             )
         )
 

@@ -1,4 +1,4 @@
-"""The newest snapshot, and everyone who waits for a newer one.
+"""The newest snapshot, its variant for canaries, and everyone who waits for a newer one.
 
 Latest wins: a listener that comes late finds the newest, never a queue.
 Lives on one event loop.
@@ -22,12 +22,27 @@ class Broadcast:
     def __init__(self) -> None:
         self.latest: Snapshot | None = None
         self.closed = False
+        self._canary: Snapshot | None = None
+        self._canaries: frozenset[str] = frozenset()
         self._listeners: set[asyncio.Event] = set()
 
-    def send(self, snapshot: Snapshot) -> None:
-        """Replace the newest and wake everyone."""
+    def send(
+        self,
+        snapshot: Snapshot,
+        *,
+        canary: Snapshot | None = None,
+        canaries: frozenset[str] = frozenset(),
+    ) -> None:
+        """Replace the newest and wake everyone; some engines may get another one."""
         self.latest = snapshot
+        self._canary, self._canaries = canary, canaries
         self._wake_all()
+
+    def latest_for(self, engine_id: str) -> Snapshot | None:
+        """The newest that an engine is to run."""
+        if self._canary is not None and engine_id in self._canaries:
+            return self._canary
+        return self.latest
 
     def close(self) -> None:
         """Tell everyone to leave."""

@@ -6,6 +6,7 @@ written here and nowhere else; `python -m controlplane.config_table` prints them
 """
 
 import ipaddress
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -20,13 +21,15 @@ from pydantic_settings import (
 
 from controlplane.clock import MIN_TICK_S
 from controlplane.errors import ConfigError
+from controlplane.guardrails import Bounds
 from controlplane.modes import MissLimits
 from controlplane.snapshot import ClassRule, Discipline
 from controlplane.yaml_file import YamlFileError, read_mapping
 from models.classes import LatePolicy, Slo, TaskClass, Tier
-from models.window import WINDOW_S
+from models.window import STEP_S, WINDOW_S
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Positive
 ClassName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Tokens = Annotated[int, Field(ge=0, lt=2**32)]
 """As many as the protocol can say."""
@@ -118,8 +121,36 @@ class RegistrySection(Section):
 class GuardrailsSection(Section):
     """Bounds on what any model may do."""
 
-    max_log_share_step: Seconds = Field(
+    max_log_share_step: Positive = Field(
         0.2, description="largest change of a class's log-share in one tick"
+    )
+    mutation_log_share_step: Positive = Field(
+        1.0, description="the same, in a tick in which arrivals of a class jump"
+    )
+    mutation_score: Positive = Field(
+        6.0, description="standard errors by which a rate of arrivals must change for a jump"
+    )
+    familiar_within: float = Field(
+        0.25,
+        ge=0,
+        description="how far a feature may be outside its range in training, in widths of that "
+        "range, before the model's say is reduced",
+    )
+    unfamiliar_beyond: float = Field(1.0, gt=0, description="likewise; from here on the rule plays")
+    hysteresis_start: float = Field(
+        0.02, ge=0, description="shares move once a log-share is off by more"
+    )
+    hysteresis_stop: float = Field(
+        0.005, ge=0, description="and until none moves by more in one tick"
+    )
+    budget_ratio: float = Field(
+        1.05, ge=1, description="the model's estimated cost over the rule's; above, the rule plays"
+    )
+    budget_allowance: float = Field(
+        1.0, ge=0, description="on top of it, in ticks in which all value is lost"
+    )
+    budget_half_life_s: Seconds = Field(
+        3600.0, description="after that long an estimated cost counts half"
     )
     hold_after_missed: int = Field(
         2, ge=1, description="missed windows in a row until the mode is `hold`"
@@ -129,9 +160,30 @@ class GuardrailsSection(Section):
     )
 
     @model_validator(mode="after")
-    def _hold_before_static(self) -> Self:
+    def _ordered(self) -> Self:
         MissLimits(self.hold_after_missed, self.static_after_missed)
+        self.bounds(tick_s=1.0, staleness_s=1.0)
         return self
+
+    def bounds(self, *, tick_s: float, staleness_s: float) -> Bounds:
+        """The guardrails' numbers, times in ticks and steps.
+
+        Raises:
+            ValueError: two of them contradict each other; the message names both.
+        """
+        return Bounds(
+            max_log_share_step=self.max_log_share_step,
+            mutation_log_share_step=self.mutation_log_share_step,
+            mutation_score=self.mutation_score,
+            familiar_within=self.familiar_within,
+            unfamiliar_beyond=self.unfamiliar_beyond,
+            hysteresis_start=self.hysteresis_start,
+            hysteresis_stop=self.hysteresis_stop,
+            budget_ratio=self.budget_ratio,
+            budget_allowance=self.budget_allowance,
+            budget_half_life_ticks=self.budget_half_life_s / tick_s,
+            stale_steps=max(1, math.ceil(staleness_s / STEP_S)),
+        )
 
     @property
     def miss_limits(self) -> MissLimits:
@@ -270,6 +322,11 @@ class Config(BaseSettings):
             )
             for name, section in self.classes.items()
         )
+
+    @property
+    def bounds(self) -> Bounds:
+        """The guardrails' numbers."""
+        return self.guardrails.bounds(tick_s=self.tick_s, staleness_s=self.prometheus.staleness_s)
 
     @property
     def class_rules(self) -> tuple[ClassRule, ...]:

@@ -7,7 +7,7 @@ Legend: C classes, F features.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,8 +48,10 @@ class Forecast:
         rule_shares: [C].
         residuals: [C] in log-odds; None under the rule.
         features: [C, F] at the window's last step.
+        unfamiliarity: [C] of the window to the model; 0 under the rule.
+        violation: [C] expected in the next step; None: nothing is.
         model_version: None under the rule.
-        window_end_unix_s: of the window it is made from.
+        window: that it is made from.
     """
 
     mode: Mode
@@ -59,8 +61,25 @@ class Forecast:
     residuals: NDArray[np.float64] | None
     features: NDArray[np.float64]
     feature_names: tuple[str, ...]
+    unfamiliarity: NDArray[np.float64]
+    violation: NDArray[np.float64] | None
     model_version: str | None
-    window_end_unix_s: float
+    window: Window
+
+    def yielding(self, reason: str) -> Forecast:
+        """The same window under the rule; unchanged when that steers already."""
+        if self.mode is Mode.RULE:
+            return self
+        return replace(
+            self,
+            mode=Mode.RULE,
+            reason=reason,
+            wanted=self.rule_shares,
+            residuals=None,
+            unfamiliarity=np.zeros_like(self.unfamiliarity),
+            violation=None,
+            model_version=None,
+        )
 
 
 class Forecaster:
@@ -105,8 +124,10 @@ class Forecaster:
             residuals=prediction.residuals,
             features=prediction.features.astype(np.float64),
             feature_names=prediction.feature_names,
+            unfamiliarity=prediction.unfamiliarity,
+            violation=prediction.violation if champion.bundle.provenance.trained else None,
             model_version=champion.version,
-            window_end_unix_s=window.end_unix_s,
+            window=window,
         )
 
     def _by_rule(self, window: Window, reason: str) -> Forecast:
@@ -119,6 +140,8 @@ class Forecaster:
             residuals=None,
             features=encode(window, self._task_classes)[:, -1].astype(np.float64),
             feature_names=FEATURE_NAMES,
+            unfamiliarity=np.zeros(len(shares)),
+            violation=None,
             model_version=None,
-            window_end_unix_s=window.end_unix_s,
+            window=window,
         )

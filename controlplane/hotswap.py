@@ -22,9 +22,16 @@ if TYPE_CHECKING:  # importing the registry imports MLflow, which takes seconds
     from controlplane.metrics import Metrics
     from controlplane.publisher import Publisher
     from models.registry import Registry
+    from models.succession import Succession
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+
+def _change_to(registry: Registry, version: str | None) -> Succession | None:
+    """Who made a version the champion, and why; None: the trail does not tell."""
+    trail = registry.history()
+    return trail[-1] if trail and trail[-1].version == version else None
 
 
 class ChampionWatch:
@@ -80,13 +87,18 @@ class ChampionWatch:
         return self._registry
 
     async def _serve(self, registry: Registry, version: str | None) -> None:
+        change = await self._in_thread(_change_to, registry, version)
         if version is None:
             self._forecaster.swap("the registry names no champion")
         else:
             self._forecaster.swap(await self._loaded(registry, version))
         self._refused.clear()
         log.info("model changed", version=version)
-        await self._publisher.record(EventKind.MODEL_CHANGED, version or "none")
+        if change is None:
+            await self._publisher.record(EventKind.MODEL_CHANGED, version or "none")
+        else:
+            detail = f"{version}: {change.action}: {change.reason}"
+            await self._publisher.record(EventKind.MODEL_CHANGED, detail, change.actor)
 
     async def _loaded(self, registry: Registry, version: str) -> Champion:
         """The version's bundle; one that can't be used is not tried again.

@@ -3,26 +3,56 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
 
 from controlplane.clock import Clock, ticks
+from controlplane.drift import Drift, DriftMonitor
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
-from controlplane.guardrails import Guarded, Shares, default_shares, floor_shares, guard
+from controlplane.guardrails import (
+    Bounds,
+    Course,
+    Ruling,
+    Shares,
+    decide,
+    default_shares,
+    floor_shares,
+    propose,
+)
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing, after_miss, after_window
 from controlplane.publisher import Publisher
 from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, unexplained_plan
+from controlplane.store.sqlite import EventKind
 from models.classes import TaskClass
 from models.window import Window
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a tick sees."""
+
+    forecast: Forecast
+    drift: Drift
+
+    @property
+    def heeding_drift(self) -> Forecast:
+        """The forecast, under the rule when the model has drifted."""
+        reason = self.drift.reason
+        return self.forecast if reason is None else self.forecast.yielding(reason)
+
+
 class ControlLoop:
     """Decides once per tick and remembers what the next decision needs.
+
+    Attributes:
+        standing: after the last tick.
+        retrain_reason: why a retrain is asked for; None: it is not.
 
     Args:
         fetch: blocking; the window that ends at a Unix time, or TelemetryError.
@@ -38,7 +68,7 @@ class ControlLoop:
         forecaster: Forecaster,
         publisher: Publisher,
         limits: MissLimits,
-        max_log_share_step: float,
+        bounds: Bounds,
         tick_s: float,
         standing: Standing,
         shares: Shares,
@@ -46,13 +76,16 @@ class ControlLoop:
         metrics: Metrics,
     ) -> None:
         self.standing = standing
-        self._shares = shares
+        self.retrain_reason: str | None = None
+        self._course = Course.starting(shares)
         self._task_classes = tuple(task_classes)
         self._fetch = fetch
         self._forecaster = forecaster
         self._publisher = publisher
         self._limits = limits
-        self._max_log_share_step = max_log_share_step
+        self._bounds = bounds
+        self._drift = DriftMonitor([task_class.name for task_class in task_classes])
+        self._floors = floor_shares(task_classes)
         self._tick_s = tick_s
         self._default_shares = default_shares(task_classes)
         self._clock = clock
@@ -68,9 +101,11 @@ class ControlLoop:
         """One decision, from the window to the engines."""
         started_s = self._clock.now_s()
         observed = await self._observe()
-        self.standing = self._judge(observed)
-        plan = self._plan(observed)
-        self._shares = np.array(plan.shares)
+        if isinstance(observed, TelemetryError):
+            plan = self._missed(observed)
+        else:
+            plan = self._ruled(observed.heeding_drift)
+            await self._ask_for_retrain(observed.drift)
         await self._publisher.publish(plan)
         self._metrics.tick_s.observe(self._clock.now_s() - started_s)
 
@@ -78,11 +113,11 @@ class ControlLoop:
         """Let the telemetry thread go."""
         self._telemetry_thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _observe(self) -> Forecast | TelemetryError:
+    async def _observe(self) -> Observation | TelemetryError:
         """The forecast on the current window, or why there is none."""
         end_unix_s = self._clock.unix_s()
         work = asyncio.get_running_loop().run_in_executor(
-            self._telemetry_thread, lambda: self._forecaster.forecast(self._fetch(end_unix_s))
+            self._telemetry_thread, self._look, end_unix_s
         )
         try:
             return await asyncio.wait_for(work, self._tick_s)
@@ -91,46 +126,63 @@ class ControlLoop:
         except TimeoutError:
             return PrometheusUnreachable(f"no window within a tick ({self._tick_s:g} s)")
 
-    def _judge(self, observed: Forecast | TelemetryError) -> Standing:
-        if isinstance(observed, Forecast):
-            return after_window(observed.mode, observed.reason)
+    def _look(self, end_unix_s: float) -> Observation:
+        forecast = self._forecaster.forecast(self._fetch(end_unix_s))
+        return Observation(forecast, self._drift.observe(forecast))
+
+    async def _ask_for_retrain(self, drift: Drift) -> None:
+        """Leave word in the store when there is a new reason to."""
+        self._metrics.drifted(drift)
+        before, self.retrain_reason = self.retrain_reason, drift.retrain
+        if drift.retrain is not None and drift.retrain != before:
+            log.warning("a retrain is asked for", reason=drift.retrain)
+            await self._publisher.record(EventKind.RETRAIN_ASKED, drift.retrain)
+
+    def _ruled(self, forecast: Forecast) -> Plan:
+        """The plan of a tick with a window."""
+        proposal = propose(
+            forecast.window,
+            self._task_classes,
+            self._bounds,
+            wanted=forecast.wanted,
+            rule=forecast.rule_shares,
+            unfamiliarity=forecast.unfamiliarity,
+        )
+        ruling = decide(proposal, self._course, floors=self._floors, bounds=self._bounds)
+        self._course = ruling.course
+        if ruling.rule_because is not None:
+            forecast = forecast.yielding(ruling.rule_because)
+        self.standing = after_window(forecast.mode, forecast.reason)
+        plan = forecast_plan(forecast, ruling, self._task_classes)
+        self._metrics.guarded(plan, ruling)
+        return plan
+
+    def _missed(self, problem: TelemetryError) -> Plan:
+        """The plan of a tick without one."""
         self._metrics.missed_windows.inc()
         if self.standing.missed_windows == 0:  # what follows shows in the mode
-            log.warning("missed a window", error=str(observed), kind=type(observed).__name__)
-        return after_miss(self.standing, str(observed), self._limits)
-
-    def _plan(self, observed: Forecast | TelemetryError) -> Plan:
-        if isinstance(observed, Forecast):
-            plan = forecast_plan(observed, self._guard(observed.wanted), self._task_classes)
-            self._metrics.guarded(plan)
-            return plan
+            log.warning("missed a window", error=str(problem), kind=type(problem).__name__)
+        self.standing = after_miss(self.standing, str(problem), self._limits)
         return self._plan_without_window()
 
     def _plan_without_window(self) -> Plan:
         mode, reason = self.standing.mode, self.standing.reason
-        shares = self._default_shares if mode is Mode.STATIC else self._shares
-        return unexplained_plan(mode, reason, self._task_classes, shares.tolist())
-
-    def _guard(self, wanted: Shares) -> Guarded:
-        return guard(
-            wanted,
-            previous=self._shares,
-            floors=floor_shares(self._task_classes),
-            max_log_share_step=self._max_log_share_step,
-        )
+        if mode is Mode.STATIC:
+            self._course = self._course.restarted(self._default_shares)
+        return unexplained_plan(mode, reason, self._task_classes, self._course.shares.tolist())
 
 
-def forecast_plan(forecast: Forecast, guarded: Guarded, task_classes: Sequence[TaskClass]) -> Plan:
+def forecast_plan(forecast: Forecast, ruling: Ruling, task_classes: Sequence[TaskClass]) -> Plan:
     """A plan that remembers how each weight came about."""
     residuals = forecast.residuals
     decisions = tuple(
         ClassDecision(
             task_class=task_class.name,
-            weight=float(guarded.shares[row]),
+            weight=float(ruling.shares[row]),
             rule_share=float(forecast.rule_shares[row]),
             residual=None if residuals is None else float(residuals[row]),
             features=_features(forecast, row),
-            guardrails=tuple(rail.value for rail in guarded.fired[row]),
+            guardrails=tuple(rail.value for rail in ruling.fired[row]),
         )
         for row, task_class in enumerate(task_classes)
     )
@@ -139,7 +191,7 @@ def forecast_plan(forecast: Forecast, guarded: Guarded, task_classes: Sequence[T
         forecast.reason,
         decisions,
         forecast.model_version,
-        forecast.window_end_unix_s,
+        forecast.window.end_unix_s,
     )
 
 

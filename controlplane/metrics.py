@@ -6,7 +6,9 @@ trimtab_ metrics in one Prometheus.
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from controlplane.drift import Drift
 from controlplane.errors import AddressInUse
+from controlplane.guardrails import Ruling
 from controlplane.snapshot import Mode, Plan, Snapshot
 
 _PREFIX = "trimtab_controlplane"
@@ -32,6 +34,16 @@ class Metrics:
         self.guardrails = self._counter(
             "guardrails", "Weights changed by a guardrail", "task_class", "guardrail"
         )
+        self._trust = self._gauge("model_trust_ratio", "Say of the model over the rule")
+        self._cost = self._gauge(
+            "estimated_cost_ticks",
+            "Estimated cost so far, fading, in ticks in which all value is lost",
+            "of",
+        )
+        self._drifts = self._counter(
+            "drifts", "Classes whose residuals drifted", "task_class", "detector"
+        )
+        self._retrain = self._gauge("retrain_asked", "1 while a retrain is asked for")
         self.store_failures = self._counter("store_failures", "Writes that the store refused")
         self.champion_failures = self._counter(
             "champion_failures", "Failed look-ups and loads of the champion"
@@ -71,11 +83,20 @@ class Metrics:
             if decision.residual is not None:
                 self._residual.labels(decision.task_class).set(decision.residual)
 
-    def guarded(self, plan: Plan) -> None:
-        """Count the guardrails that a tick's plan met."""
+    def guarded(self, plan: Plan, ruling: Ruling) -> None:
+        """Count the guardrails that a tick's plan met, and show what they go by."""
+        self._trust.set(0.0 if plan.mode is Mode.RULE else ruling.trust)
+        self._cost.labels("played").set(ruling.course.ledger.played)
+        self._cost.labels("rule").set(ruling.course.ledger.rule)
         for decision in plan.classes:
             for guardrail in decision.guardrails:
                 self.guardrails.labels(decision.task_class, guardrail).inc()
+
+    def drifted(self, drift: Drift) -> None:
+        """Show what has become of the model's residuals."""
+        self._retrain.set(drift.retrain is not None)
+        for task_class, detector in drift.found:
+            self._drifts.labels(task_class, detector).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)

@@ -28,6 +28,14 @@ class FleetPolicy:
     ttl_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class CanaryPlan:
+    """What some engines are to run instead."""
+
+    plan: Plan
+    engine_ids: frozenset[str]
+
+
 class Publisher:
     """The only writer of snapshots.
 
@@ -60,10 +68,14 @@ class Publisher:
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
 
-    async def publish(self, plan: Plan) -> Snapshot:
-        """Number, store and send out a plan."""
+    async def publish(self, plan: Plan, canary: CanaryPlan | None = None) -> Snapshot:
+        """Number, store and send out a plan, and with it another one to some engines.
+
+        Both get a version of their own, the canaries' first: an engine that changes sides is
+        always sent a newer one, and the newest in the store is what most engines run.
+        """
         async with self._one_at_a_time:
-            return await self._publish(plan)
+            return await self._publish(plan, canary)
 
     async def set_discipline(self, discipline: Discipline, *, actor: str, reason: str) -> Snapshot:
         """Keep and publish an operator's choice, with the weights in force.
@@ -91,26 +103,35 @@ class Publisher:
             return self.latest
         return await asyncio.to_thread(self._store.decision, version)
 
-    async def record(self, kind: EventKind, detail: str) -> None:
-        """Keep an event of the control plane's own."""
-        await self._stored(self._store.record, self._event(kind, "controlplane", detail))
+    async def record(self, kind: EventKind, detail: str, actor: str = "controlplane") -> None:
+        """Keep an event, of the control plane's own unless somebody else is behind it."""
+        await self._stored(self._store.record, self._event(kind, actor, detail))
 
     async def stop(self) -> None:
         """Say in the store that no higher version exists, if the store knows that."""
         if self.latest is not None and not self._unstored:
             await self._stored(self._store.mark_clean_stop, self._version)
 
-    async def _publish(self, plan: Plan) -> Snapshot:
-        self._version += 1
-        snapshot = self._snapshot(plan)
-        decision = Decision(snapshot.version, snapshot.epoch, plan)
-        kept = await self._stored(self._store.save, snapshot, decision)
-        self._unstored = not kept
+    async def _publish(self, plan: Plan, canary: CanaryPlan | None = None) -> Snapshot:
+        special = None if canary is None else (await self._kept(canary.plan))[0]
+        snapshot, decision = await self._kept(plan)
         await self._note_mode(plan)
         self.latest = decision
         self._metrics.published(snapshot, plan)
-        self._broadcast.send(snapshot)
+        self._broadcast.send(
+            snapshot,
+            canary=special,
+            canaries=frozenset() if canary is None else canary.engine_ids,
+        )
         return snapshot
+
+    async def _kept(self, plan: Plan) -> tuple[Snapshot, Decision]:
+        """A plan with the next version, in the store if that takes it."""
+        self._version += 1
+        snapshot = self._snapshot(plan)
+        decision = Decision(snapshot.version, snapshot.epoch, plan)
+        self._unstored = not await self._stored(self._store.save, snapshot, decision)
+        return snapshot, decision
 
     async def _stored(self, write: Callable[..., None], *values: object) -> bool:
         """Write, off the event loop; False, and a log line, when the store refuses."""

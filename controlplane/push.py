@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 MAX_NAME_CHARS = 128
 """Of an engine's id and of its version."""
 MAX_REASON_CHARS = 1000
+_SHARED_PUSHES = 2
+"""The newest snapshot's and its variant for canaries."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -48,7 +50,7 @@ class PushService(WeightsServiceServicer):
         self._clock = clock
         self._metrics = metrics
         self._sessions: dict[str, Session] = {}
-        self._push: weights_pb2.ControlMessage | None = None
+        self._pushes: dict[str, weights_pb2.ControlMessage] = {}
         self._streams = 0
 
     @property
@@ -67,7 +69,7 @@ class PushService(WeightsServiceServicer):
                 try:
                     while not (self._broadcast.closed or reader.done()):
                         wake.clear()
-                        latest = self._broadcast.latest
+                        latest = self._broadcast.latest_for(session.engine_id)
                         if latest is not None and session.wants(latest, self._clock.now_s()):
                             yield self._shared_push(session, latest)
                         else:
@@ -175,10 +177,12 @@ class PushService(WeightsServiceServicer):
     def _shared_push(self, session: Session, snapshot: Snapshot) -> weights_pb2.ControlMessage:
         """The push of a snapshot; nonces agree, so all streams send the same message."""
         nonce = session.pushed(snapshot, self._clock.now_s())
-        if self._push is None or self._push.push.nonce != nonce:
+        shared = self._pushes.get(nonce)
+        if shared is None:
             push = weights_pb2.Push(nonce=nonce, snapshot=snapshot_to_wire(snapshot))
-            self._push = weights_pb2.ControlMessage(push=push)
-        return self._push
+            shared = weights_pb2.ControlMessage(push=push)
+            self._pushes = dict([*self._pushes.items(), (nonce, shared)][-_SHARED_PUSHES:])
+        return shared
 
     async def _sleep(self, wake: asyncio.Event, session: Session) -> None:
         """Until something happens, or the engine has had its time to answer."""

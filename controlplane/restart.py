@@ -19,6 +19,9 @@ from controlplane.modes import MissLimits, Standing
 from controlplane.snapshot import Mode, Snapshot
 from models.classes import TaskClass
 
+VERSIONS_PER_TICK = 2
+"""At most: with a canary, a tick publishes two."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredHead:
@@ -57,7 +60,7 @@ def continued(head: StoredHead | None, *, now_unix_s: float) -> Lineage:
     silent_s = 0.0 if head.clean_stop else max(0.0, now_unix_s - last.issued_at_unix_s)
     return Lineage(
         epoch=max(last.epoch + 1, int(now_unix_s)),
-        last_version=last.version + math.ceil(silent_s / MIN_TICK_S),
+        last_version=last.version + VERSIONS_PER_TICK * math.ceil(silent_s / MIN_TICK_S),
     )
 
 

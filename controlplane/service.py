@@ -100,6 +100,7 @@ class ControlPlane:
             publisher=self._publisher,
             engines=lambda: self._push.engines,
             missed_windows=lambda: self._loop.standing.missed_windows,
+            retrain_reason=lambda: self._loop.retrain_reason,
         )
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []
@@ -186,7 +187,7 @@ class ControlPlane:
             forecaster=self._forecaster,
             publisher=self._publisher,
             limits=config.guardrails.miss_limits,
-            max_log_share_step=config.guardrails.max_log_share_step,
+            bounds=config.bounds,
             tick_s=config.tick_s,
             standing=standing,
             shares=shares,

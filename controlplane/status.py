@@ -82,7 +82,12 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The control plane at one instant. version 0: nothing is published yet."""
+    """The control plane at one instant.
+
+    Attributes:
+        version: 0: nothing is published yet.
+        retrain_reason: why a retrain is asked for; None: it is not.
+    """
 
     epoch: int
     version: int
@@ -92,3 +97,4 @@ class Status:
     model_version: str | None
     missed_windows: int
     engines: tuple[EngineStatus, ...]
+    retrain_reason: str | None = None

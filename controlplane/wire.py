@@ -143,6 +143,7 @@ def status_to_wire(current: status.Status) -> admin_pb2.Status:
         discipline=_DISCIPLINES[current.discipline],
         model_version=current.model_version or "",
         missed_windows=current.missed_windows,
+        retrain_reason=current.retrain_reason,
         engines=[
             admin_pb2.EngineStatus(
                 engine_id=engine.engine_id,
@@ -170,6 +171,7 @@ def status_from_wire(message: admin_pb2.Status) -> status.Status:
         discipline=_DISCIPLINES_BACK[message.discipline],
         model_version=message.model_version or None,
         missed_windows=message.missed_windows,
+        retrain_reason=message.retrain_reason if message.HasField("retrain_reason") else None,
         engines=tuple(_engine_from_wire(engine) for engine in message.engines),
     )
 

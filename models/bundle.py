@@ -18,6 +18,7 @@ from safetensors.torch import save as save_tensors
 
 from models.classes import TaskClass
 from models.errors import CorruptBundle, SchemaMismatch
+from models.familiarity import FeatureRanges
 from models.features import FEATURE_NAMES, encode, schema_hash
 from models.lstm import RESIDUAL, VIOLATION, ResidualLstm
 from models.rule import rule_shares
@@ -25,6 +26,8 @@ from models.window import Window
 
 WEIGHTS_FILE = "network.safetensors"
 MANIFEST_FILE = "bundle.json"
+UNTRAINED = "untrained"
+"""Origin of a network that expects nothing in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Provenance:
     """Where a network comes from.
 
     Attributes:
-        origin: ``untrained``, or what trained it.
+        origin: `UNTRAINED`, or what trained it.
         seed: of the initial weights and of the order of training examples.
         data_start_unix_s: start of the history it saw; None: it saw none.
         data_end_unix_s: its end.
@@ -42,6 +45,11 @@ class Provenance:
     seed: int
     data_start_unix_s: float | None = None
     data_end_unix_s: float | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether what the network expects means anything."""
+        return self.origin != UNTRAINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,8 @@ class Prediction:
         residuals: [C] the network's part, in log-odds.
         violation: [C] expected violation fraction in the next step.
         features: [C, F] of the window's last step.
+        unfamiliarity: [C] how far the window is outside what the network learned from, in
+            widths of a feature's range there; 0 when the bundle does not tell.
         feature_names: of the columns of ``features``.
     """
 
@@ -62,12 +72,15 @@ class Prediction:
     residuals: NDArray[np.float64]
     violation: NDArray[np.float64]
     features: NDArray[np.float32]
+    unfamiliarity: NDArray[np.float64]
     feature_names: tuple[str, ...] = FEATURE_NAMES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """A network, where it comes from, and the schema that it was made for.
+    """A network, where it comes from, what it has seen, and the schema that it was made for.
+
+    Bundles without ``ranges`` (untrained, or of an older release) take every window for known.
 
     How many threads torch may use is for the process to say (``torch.set_num_threads``); one
     is enough, and more get in the way of the engine on the same machine.
@@ -76,6 +89,7 @@ class Bundle:
     network: ResidualLstm
     provenance: Provenance
     schema_hash: str = field(default_factory=schema_hash)
+    ranges: FeatureRanges | None = None
 
     @classmethod
     def untrained(cls, seed: int = 0) -> "Bundle":
@@ -83,7 +97,7 @@ class Bundle:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = ResidualLstm()
-        return cls(network=network.eval(), provenance=Provenance(origin="untrained", seed=seed))
+        return cls(network=network.eval(), provenance=Provenance(origin=UNTRAINED, seed=seed))
 
     def predict(self, window: Window, classes: Sequence[TaskClass]) -> Prediction:
         """Weights for the next step.
@@ -105,6 +119,9 @@ class Bundle:
             residuals=residuals,
             violation=output[:, VIOLATION].astype(np.float64),
             features=features[:, -1],
+            unfamiliarity=(
+                np.zeros(len(classes)) if self.ranges is None else self.ranges.excess(features)
+            ),
         )
 
     def save(self, folder: Path) -> None:
@@ -115,6 +132,7 @@ class Bundle:
             "schema_hash": self.schema_hash,
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
             "provenance": asdict(self.provenance),
+            "feature_ranges": None if self.ranges is None else asdict(self.ranges),
         }
         (folder / WEIGHTS_FILE).write_bytes(weights)
         (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2) + "\n")
@@ -132,7 +150,7 @@ class Bundle:
         if manifest.schema_hash != expected:
             raise SchemaMismatch(found=manifest.schema_hash, expected=expected)
         network = _read_network(folder / WEIGHTS_FILE, sha256=manifest.weights_sha256)
-        return cls(network=network.eval(), provenance=manifest.provenance)
+        return cls(network=network.eval(), provenance=manifest.provenance, ranges=manifest.ranges)
 
 
 def shifted_in_log_odds(
@@ -148,19 +166,22 @@ class _Manifest:
     schema_hash: str
     weights_sha256: str
     provenance: Provenance
+    ranges: FeatureRanges | None
 
 
 def _read_manifest(path: Path) -> _Manifest:
     try:
         document = json.loads(path.read_bytes())
+        ranges = document.get("feature_ranges")
         return _Manifest(
             schema_hash=str(document["schema_hash"]),
             weights_sha256=str(document["weights_sha256"]),
             provenance=Provenance(**document["provenance"]),
+            ranges=None if ranges is None else FeatureRanges.from_document(ranges),
         )
     except OSError as error:
         raise CorruptBundle(f"cannot read {path.name}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, ValueError, KeyError, TypeError) as error:
         raise CorruptBundle(f"{path.name} is no bundle manifest: {error!r}") from error
 
 

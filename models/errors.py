@@ -4,7 +4,9 @@ ModelError
 ├── RegistryUnavailable   the store does not answer, or answers nonsense
 ├── UnknownVersion        no such version
 ├── SchemaMismatch        made for other features or another network
-└── CorruptBundle         its files are missing, changed or not what they say
+├── CorruptBundle         its files are missing, changed or not what they say
+├── PromotionRefused      a gate failed, or it was rolled back before
+└── NothingToRollBackTo   no version is @previous
 """
 
 
@@ -42,6 +44,29 @@ class SchemaMismatch(ModelError):
         self.found = found
         self.expected = expected
         super().__init__(f"the bundle has schema {found}, this process needs {expected}")
+
+
+class PromotionRefused(ModelError):
+    """Something is known against the version.
+
+    Attributes:
+        version: what was to be promoted.
+        objection: why it was not.
+    """
+
+    def __init__(self, version: str, objection: str) -> None:
+        """Name both."""
+        self.version = version
+        self.objection = objection
+        super().__init__(f"version {version} is not promoted: {objection}")
+
+
+class NothingToRollBackTo(ModelError):
+    """No version is ``@previous``."""
+
+    def __init__(self, model_name: str) -> None:
+        """Name the model."""
+        super().__init__(f"no version of model {model_name!r} is @previous")
 
 
 class CorruptBundle(ModelError):

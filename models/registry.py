@@ -8,14 +8,13 @@ trained last, ``@previous`` is the champion to go back to.
 All methods block; importing MLflow takes seconds.
 """
 
-import json
 import logging
 import os
 import sqlite3
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -30,8 +29,27 @@ from numpy.typing import NDArray
 
 from models.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle
 from models.classes import Slo, TaskClass
-from models.errors import CorruptBundle, ModelError, RegistryUnavailable, UnknownVersion
+from models.errors import (
+    CorruptBundle,
+    ModelError,
+    NothingToRollBackTo,
+    PromotionRefused,
+    RegistryUnavailable,
+    UnknownVersion,
+)
 from models.features import FEATURE_NAMES, encode
+from models.succession import (
+    GATES_TAG,
+    ROLLED_BACK_PREFIX,
+    TRAIL_PREFIX,
+    Action,
+    Succession,
+    gates_of,
+    objection_to,
+    predecessor,
+    trail_of,
+)
+from models.verdicts import Verdict, verdicts_to_json
 from models.versions import (
     CHALLENGER,
     CHAMPION,
@@ -147,28 +165,85 @@ class Registry:
                 self._client.set_registered_model_alias(self._name, alias, version)
             return version
 
-    def promote(self, version: str, *, actor: str, reason: str) -> None:
+    def promote(self, version: str, *, actor: str, reason: str, force: bool = False) -> None:
         """Make a version the champion, and the champion ``@previous``.
 
-        The audit trail is written first, so that it lacks no change: the version's tags tell of
-        its last promotion, tags ``promotion.<time>`` of the registered model of all of them.
+        Args:
+            version: any; without recorded verdicts there is nothing against it.
+            actor: who.
+            reason: why.
+            force: also against an objection. The trail tells.
 
         Raises:
             ValueError: actor or reason is empty.
             UnknownVersion: there is no such version.
             SchemaMismatch: it could not serve in this process.
             CorruptBundle: it could not serve at all.
+            PromotionRefused: a gate failed, or it was rolled back, and ``force`` is not set.
         """
-        if not (actor.strip() and reason.strip()):
-            raise ValueError("a promotion needs an actor and a reason")
         with self._exclusive():
             self.load(version)
-            replaced = self.champion_version()
-            with self._mapped():
-                self._audit(version, replaced=replaced, actor=actor, reason=reason)
-                if replaced is not None and replaced != version:
-                    self._client.set_registered_model_alias(self._name, PREVIOUS, replaced)
-                self._client.set_registered_model_alias(self._name, CHAMPION, version)
+            tags = self._tags(version)
+            objection = objection_to(tags)
+            if objection is not None and not force:
+                raise PromotionRefused(version, objection)
+            entry = Succession(
+                version,
+                self.champion_version(),
+                actor,
+                reason,
+                _now(),
+                gates=gates_of(tags),
+                forced=objection is not None,
+            )
+            previous = entry.replaced
+            if previous == version:
+                previous = self._aliases().get(PREVIOUS)
+            self._succeed(entry, previous)
+
+    def rollback(self, *, actor: str, reason: str) -> str:
+        """Make ``@previous`` the champion again; returns its version.
+
+        ``@previous`` then names whom that version had replaced, so that a second rollback
+        leads one step further back. The version that was champion is refused from then on,
+        unless forced.
+
+        Raises:
+            ValueError: actor or reason is empty.
+            NothingToRollBackTo: no version has the alias.
+            SchemaMismatch: it could not serve in this process.
+            CorruptBundle: it could not serve at all.
+        """
+        with self._exclusive():
+            aliases = self._aliases()
+            target = aliases.get(PREVIOUS)
+            if target is None:
+                raise NothingToRollBackTo(self._name)
+            self.load(target)
+            entry = Succession(
+                target, aliases.get(CHAMPION), actor, reason, _now(), Action.ROLL_BACK,
+                gates_of(self._tags(target)),
+            )  # fmt: skip
+            self._succeed(entry, predecessor(self.history(), target))
+            return target
+
+    def record_verdicts(self, version: str, verdicts: Iterable[Verdict]) -> None:
+        """Keep what the gates said of a version, with the version.
+
+        Raises:
+            UnknownVersion: there is no such version.
+        """
+        self._tags(version)
+        with self._mapped():
+            self._client.set_model_version_tag(
+                self._name, version, GATES_TAG, verdicts_to_json(verdicts)
+            )
+
+    def history(self) -> tuple[Succession, ...]:
+        """Every change of the champion, oldest first."""
+        with self._mapped():
+            named = self._client.search_registered_models(f"name = '{self._name}'")
+        return trail_of({key: str(value) for model in named for key, value in model.tags.items()})
 
     @property
     def _client(self) -> "MlflowClient":
@@ -261,21 +336,31 @@ class Registry:
         )
         return str(created.version)
 
-    def _audit(self, version: str, *, replaced: str | None, actor: str, reason: str) -> None:
-        now = datetime.now(tz=UTC)  # noqa: TID251 - an audit trail is stamped at the edge
-        entry = {
-            "version": version,
-            "replaced": replaced,
-            "actor": actor,
-            "reason": reason,
-            "at": now.isoformat(timespec="milliseconds"),
-        }
-        key = f"promotion.{now:%Y%m%dT%H%M%S.%fZ}"
-        self._client.set_registered_model_tag(self._name, key, json.dumps(entry))
-        for name in ("actor", "reason", "at"):
-            self._client.set_model_version_tag(
-                self._name, version, f"promotion.{name}", entry[name]
-            )
+    def _tags(self, version: str) -> dict[str, str]:
+        with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
+            return dict(self._client.get_model_version(self._name, version).tags)
+
+    def _succeed(self, entry: Succession, previous: str | None) -> None:
+        """Write the trail, then move the aliases."""
+        with self._mapped():
+            client, name = self._client, self._name
+            key = f"{TRAIL_PREFIX}{datetime.fromisoformat(entry.at):%Y%m%dT%H%M%S.%fZ}"
+            client.set_registered_model_tag(name, key, entry.json)
+            prefix, version = TRAIL_PREFIX, entry.version
+            if entry.action is Action.ROLL_BACK and entry.replaced is not None:
+                prefix, version = ROLLED_BACK_PREFIX, entry.replaced
+            for field in ("actor", "reason", "at"):
+                client.set_model_version_tag(name, version, prefix + field, getattr(entry, field))
+            if previous is None:
+                client.delete_registered_model_alias(name, PREVIOUS)
+            else:
+                client.set_registered_model_alias(name, PREVIOUS, previous)
+            client.set_registered_model_alias(name, CHAMPION, entry.version)
+
+
+def _now() -> str:
+    """Of the audit trail: it is stamped at the edge, which is here."""
+    return datetime.now(tz=UTC).isoformat(timespec="microseconds")  # noqa: TID251 - the edge
 
 
 @cache

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from controlplane.telemetry.source import PrometheusSource
 from models.bundle import Bundle, Provenance
 from models.classes import TaskClass
+from models.familiarity import FeatureRanges
 from models.registry import CHALLENGER, Registry, RunRecord
 from models.window import Window
 from training.dataset import build_examples
@@ -54,7 +55,11 @@ def learn(
         data_start_unix_s=history.end_unix_s - history.steps * history.step_s,
         data_end_unix_s=history.end_unix_s,
     )
-    bundle = Bundle(network=fitted.network, provenance=provenance)
+    bundle = Bundle(
+        network=fitted.network,
+        provenance=provenance,
+        ranges=FeatureRanges.of(examples.features),
+    )
     return registry.register(bundle, alias=CHALLENGER, run=_record(fitted, classes, options))
 
 

@@ -48,6 +48,7 @@ class EventKind(StrEnum):
     MODE_CHANGED = "mode_changed"
     DISCIPLINE_CHANGED = "discipline_changed"
     MODEL_CHANGED = "model_changed"
+    RETRAIN_ASKED = "retrain_asked"
 
 
 @dataclass(frozen=True, slots=True)

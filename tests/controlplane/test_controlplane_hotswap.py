@@ -8,6 +8,7 @@ from controlplane.store.sqlite import EventKind, SqliteStore
 from models.bundle import Bundle
 from models.classes import TaskClass
 from models.errors import CorruptBundle, RegistryUnavailable
+from models.succession import Action, Succession
 
 
 class Shelf:
@@ -18,6 +19,10 @@ class Shelf:
         self.problem: Exception | None = None
         self.corrupt: set[str] = set()
         self.loads: list[str] = []
+        self.trail: tuple[Succession, ...] = ()
+
+    def history(self) -> tuple[Succession, ...]:
+        return self.trail
 
     def champion_version(self) -> str | None:
         if self.problem is not None:
@@ -64,6 +69,17 @@ async def test_new_champion_is_loaded_once_and_remembered(
     assert shelf.loads == ["1", "2"]
     changes = [event.detail for event in store.events() if event.kind is EventKind.MODEL_CHANGED]
     assert changes == ["1", "2"]
+
+
+async def test_store_tells_who_changed_the_champion_and_why(
+    watch: ChampionWatch, shelf: Shelf, store: SqliteStore
+) -> None:
+    shelf.trail = (
+        Succession("1", "2", "eve", "slow", "2026-01-01T00:00:00+00:00", Action.ROLL_BACK),
+    )
+    await watch.poll()
+    (event,) = (event for event in store.events() if event.kind is EventKind.MODEL_CHANGED)
+    assert (event.actor, event.detail) == ("eve", "1: roll_back: slow")
 
 
 async def test_damaged_version_is_refused_once_and_the_serving_one_stays(

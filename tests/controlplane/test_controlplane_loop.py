@@ -8,13 +8,14 @@ from virtual_clock import VirtualClock
 
 from controlplane.errors import PrometheusUnreachable, StaleWindow
 from controlplane.forecaster import Champion, Forecaster
-from controlplane.guardrails import default_shares
+from controlplane.guardrails import Bounds, default_shares
 from controlplane.loop import ControlLoop, run_every
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing
 from controlplane.publisher import Publisher
 from controlplane.snapshot import Mode, Plan
-from models.bundle import Bundle
+from controlplane.store.sqlite import EventKind, SqliteStore
+from models.bundle import Bundle, Provenance
 from models.classes import TaskClass
 from models.rule import rule_shares
 from models.window import STEP_S, STEPS, Signal, Window
@@ -31,12 +32,15 @@ class Prometheus:
         self._clock = clock
         self.problem: Exception | None = None
         self.takes_s = 0.0
+        self.violations_per_s = 1.0
 
     def fetch(self, end_unix_s: float) -> Window:
         self._clock.elapsed_s += self.takes_s
         if self.problem is not None:
             raise self.problem
         signals = {signal: np.ones((2, STEPS)) for signal in Signal}
+        signals[Signal.VIOLATIONS_PER_S] *= self.violations_per_s
+        signals[Signal.WAITING_PAST_SLO] *= self.violations_per_s
         return Window(end_unix_s, STEP_S, ("vip", "batch"), signals)
 
 
@@ -66,7 +70,7 @@ def loop(
         forecaster=forecaster,
         publisher=publisher,
         limits=MissLimits(hold_after_missed=2, static_after_missed=6),
-        max_log_share_step=STEP,
+        bounds=Bounds(max_log_share_step=STEP),
         tick_s=TICK_S,
         standing=Standing(Mode.STATIC, "first start, no window yet"),
         shares=default_shares(task_classes),
@@ -195,6 +199,69 @@ async def test_swap_between_two_ticks_changes_the_model_version(
     forecaster.swap(Champion("2", Bundle.untrained(seed=1)))
     await loop.tick()
     assert (before, latest().model_version) == ("1", "2")
+
+
+async def test_failure_28_a_drifted_model_gives_way_to_the_rule_and_a_retrain_is_asked_for(
+    *,
+    loop: ControlLoop,
+    latest: Latest,
+    forecaster: Forecaster,
+    prometheus: Prometheus,
+    clock: VirtualClock,
+    store: SqliteStore,
+    metrics: Metrics,
+) -> None:
+    plain = Bundle.untrained()
+    forecaster.swap(Champion("3", Bundle(plain.network, Provenance("test", seed=0))))
+
+    async def ticks(count: int) -> None:
+        for _ in range(count):
+            clock.elapsed_s += TICK_S
+            await loop.tick()
+
+    await ticks(120)  # it expects 0.5, of which 0.76 come
+    assert (latest().mode, loop.retrain_reason) == (Mode.LEARNED, None)
+    prometheus.violations_per_s = 0.0
+    await ticks(40)
+    assert latest().mode is Mode.RULE
+    assert latest().mode_reason.startswith("drift: vip expected +0.")
+    assert latest().model_version is None
+    assert loop.retrain_reason is not None
+    asked = [event for event in store.events() if event.kind is EventKind.RETRAIN_ASKED]
+    assert len(asked) == 1
+    assert metrics._retrain._value.get() == 1
+    assert forecaster.serving_version == "3", "nothing was promoted"
+    forecaster.swap(Champion("4", Bundle(plain.network, Provenance("test", seed=0))))
+    await ticks(1)
+    assert (latest().mode, loop.retrain_reason) == (Mode.LEARNED, None)
+
+
+async def test_failure_24_decision_gauges_move_with_the_decisions_and_stay_in_bounds(
+    loop: ControlLoop, prometheus: Prometheus, clock: VirtualClock, metrics: Metrics
+) -> None:
+    def sample(name: str, **labels: str) -> float:
+        value = metrics.registry.get_sample_value(f"trimtab_controlplane_{name}", labels)
+        assert value is not None
+        return value
+
+    seen = []
+    for tick in range(20):
+        prometheus.violations_per_s = max(0.0, 1.0 - tick / 10)  # a falling load
+        clock.elapsed_s += TICK_S
+        await loop.tick()
+        weight = sample("class_weight", task_class="vip")
+        seen.append(
+            (
+                sample("snapshot_version"),
+                sample("snapshot_issued_unix_seconds"),
+                sample("estimated_cost_ticks", of="played"),
+                sample("estimated_cost_ticks", of="rule"),
+            )
+        )
+        assert 0 < weight < 1
+    for gauge in zip(*seen, strict=True):
+        assert len(set(gauge)) == len(gauge), "stuck"
+        assert min(gauge) >= 0
 
 
 async def test_slow_prometheus_costs_its_tick_but_none_after_it(

@@ -34,8 +34,9 @@ def test_clean_stop_continues_with_the_next_version(head: StoredHead) -> None:
 
 
 def test_after_a_crash_no_version_that_may_have_gone_out_is_used_again(head: StoredHead) -> None:
-    # In 11.5 s with a store that refused all writes, no tick being shorter than 1 s.
-    assert continued(head, now_unix_s=NOW_S + 11.5).last_version == 41 + 12
+    # In 11.5 s with a store that refused all writes, no tick being shorter than 1 s, and each
+    # with a snapshot for canaries besides.
+    assert continued(head, now_unix_s=NOW_S + 11.5).last_version == 41 + 24
 
 
 def test_clock_that_stepped_back_still_gives_a_higher_epoch_and_version(head: StoredHead) -> None:

@@ -29,6 +29,7 @@ def test_challenger_is_registered_with_its_losses_and_does_not_serve(
     assert bundle.provenance.data_end_unix_s == history.end_unix_s
     assert bundle.provenance.data_start_unix_s == history.end_unix_s - 1200
     prediction = bundle.predict(history.between(50, 50 + STEPS), classes)
+    assert prediction.unfamiliarity.max() < 1.0, "it knows what it learned from"
     assert (prediction.weights != prediction.rule_shares).all(), "it has learned something"
 
     registry.promote(version, actor="ada", reason="lower loss")

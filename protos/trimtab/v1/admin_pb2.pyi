@@ -88,6 +88,7 @@ class Status(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     MISSED_WINDOWS_FIELD_NUMBER: _builtins.int
     ENGINES_FIELD_NUMBER: _builtins.int
+    RETRAIN_REASON_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     version: _builtins.int
     """0: nothing published yet"""
@@ -96,6 +97,8 @@ class Status(_message.Message):
     discipline: _weights_pb2.Discipline.ValueType
     model_version: _builtins.str
     missed_windows: _builtins.int
+    retrain_reason: _builtins.str
+    """why a retrain is asked for; absent: it is not"""
     @_builtins.property
     def engines(self) -> _containers.RepeatedCompositeFieldContainer[Global___EngineStatus]: ...
     def __init__(
@@ -109,12 +112,15 @@ class Status(_message.Message):
         model_version: _builtins.str = ...,
         missed_windows: _builtins.int = ...,
         engines: _abc.Iterable[Global___EngineStatus] | None = ...,
+        retrain_reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason", "retrain_reason", b"retrain_reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "engines", b"engines", "epoch", b"epoch", "missed_windows", b"missed_windows", "mode", b"mode", "mode_reason", b"mode_reason", "model_version", b"model_version", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason", "discipline", b"discipline", "engines", b"engines", "epoch", b"epoch", "missed_windows", b"missed_windows", "mode", b"mode", "mode_reason", b"mode_reason", "model_version", b"model_version", "retrain_reason", b"retrain_reason", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__retrain_reason: _TypeAlias = _typing.Literal["retrain_reason"]  # noqa: Y015
+    _WhichOneofArgType__retrain_reason: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retrain_reason) -> _WhichOneofReturnType__retrain_reason | None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
 
