@@ -113,7 +113,7 @@ def slo_loss(fates: Fates, classes: Sequence[TaskClass]) -> SloLoss:
     lost = np.bincount(  # [C]
         fates.class_index, weights=request_losses(fates, classes), minlength=len(classes)
     )
-    return loss_of_sums(lost, count.astype(np.float64), classes)
+    return loss_of_sums(lost.astype(np.float64), count.astype(np.float64), classes)
 
 
 def loss_of_sums(lost: Float, count: Float, classes: Sequence[TaskClass]) -> SloLoss:
