@@ -18,6 +18,8 @@ class ExitCode(IntEnum):
     """The input is wrong: arguments, configuration, a name that does not exist."""
     UNAVAILABLE = 3
     """Something the command needs does not answer."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells have it."""
 
 
 def fail(cause: str, *, fix: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:

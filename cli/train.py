@@ -8,6 +8,7 @@ import typer
 
 from cli.failure import ExitCode, fail
 from cli.models import open_registry, registry_failures
+from cli.train_base import base
 from controlplane.clock import SystemClock
 from controlplane.config import Config, load_config
 from controlplane.errors import ConfigError, NoEngineMetrics, TelemetryError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from models.registry import Registry
 
 app = typer.Typer(help="Train model versions.", no_args_is_help=True)
+
+app.command()(base)
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_S = 366 * _SECONDS["d"]

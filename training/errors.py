@@ -5,6 +5,7 @@ TrainingError
 ├── FitDiverged        the loss was no number in any epoch
 ├── BadFile            a file of the simulator's does not hold what it should
 ├── NotEnoughSteps     fewer measured engine steps than a calibration needs
+├── OtherTraining      a folder holds a training that was begun with other options
 └── RequestTooLarge    a request that no engine of the fleet can hold
 """
 
@@ -54,6 +55,19 @@ class BadFile(TrainingError):
 
 class NotEnoughSteps(TrainingError):
     """Fewer measured engine steps than a calibration needs."""
+
+
+class OtherTraining(TrainingError):
+    """A folder holds a training that was begun with other options, or another schema.
+
+    Attributes:
+        folder: that holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder."""
+        self.folder = folder
+        super().__init__(f"{folder} holds a training that was begun with other options")
 
 
 class RequestTooLarge(TrainingError, ValueError):

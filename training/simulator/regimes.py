@@ -171,6 +171,7 @@ def draw_scenario(
     requests_per_s: float,
     duration_s: float,
     seed: int,
+    future: int | None = None,
 ) -> Scenario:
     """One scenario of a regime.
 
@@ -180,12 +181,16 @@ def draw_scenario(
         requests_per_s: of all classes, where the conditions' factors are 1.
         duration_s: how long requests go on to arrive.
         seed: of everything random.
+        future: draws other requests under the same conditions, for each number others;
+            None: those of the scenario itself.
 
     Raises:
         KeyError: no regime has that name.
     """
     *class_seeds, seed_of_conditions = np.random.SeedSequence(seed).spawn(len(traffic) + 1)
     conditions = REGIMES[name](traffic, duration_s, np.random.default_rng(seed_of_conditions))
+    if future is not None:
+        class_seeds = np.random.SeedSequence([seed, future]).spawn(len(traffic))
     rates_per_s = requests_per_s * shares(traffic)  # [C]
     drawn = [
         _draw_class(

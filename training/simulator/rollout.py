@@ -51,7 +51,7 @@ def simulate(fleet: Fleet, workload: Workload, weights: Float, state: State | No
         RequestTooLarge: a request is larger than an engine's memory.
     """
     weights = _checked(weights[None], workload)[0]
-    _require_room(fleet.engine, workload)
+    require_room(fleet.engine, workload)
     if state is None:
         state = State.initial(fleet, requests=len(workload), classes=len(workload.classes))
     branch = state.branch()
@@ -79,7 +79,7 @@ def evaluate(
         RequestTooLarge: likewise.
     """
     candidates = _checked(candidates, workload)
-    _require_room(fleet.engine, workload)
+    require_room(fleet.engine, workload)
     ticks = candidates.shape[1]
     end_s = (state.ticks + ticks) * fleet.tick_s
     first, part, start = _within(workload, state, end_s)
@@ -134,7 +134,7 @@ def _checked(candidates: Float, workload: Workload) -> Float:
     return np.ascontiguousarray(candidates, dtype=np.float64)
 
 
-def _require_room(engine: EngineModel, workload: Workload) -> None:
+def require_room(engine: EngineModel, workload: Workload) -> None:
     """What never fits would wait for ever, and all behind it."""
     tokens = int((workload.prompt_tokens + workload.output_tokens).max(initial=0))
     if tokens > engine.most_tokens:

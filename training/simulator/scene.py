@@ -154,7 +154,7 @@ def scene_of(fleet: Fleet, workload: Workload, state: State, ticks: int) -> Scen
     """The scene of a run of so many ticks; it shares the state's arrays."""
     classes = len(workload.classes)
     return Scene(
-        _rules(fleet),
+        rules_of(fleet),
         _kinds(workload.classes),
         _work(workload),
         *state,
@@ -169,7 +169,8 @@ def asks_of(classes: int) -> Records:
     return np.zeros((2, classes), dtype=_ASK).view(np.recarray)
 
 
-def _rules(fleet: Fleet) -> Records:
+def rules_of(fleet: Fleet) -> Records:
+    """Fleet and engine as the kernel wants them: [1]."""
     engine, preemption = fleet.engine, fleet.preemption or Preemption()
     stock = fleet.discipline is Discipline.FCFS or fleet.shaping is Shaping.STOCK
     row = (

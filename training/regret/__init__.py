@@ -1,0 +1,1 @@
+"""Learning weights from what they cost: candidates in the simulator, at states that are visited."""
