@@ -139,6 +139,15 @@ class GuardrailsSection(Section):
         return MissLimits(self.hold_after_missed, self.static_after_missed)
 
 
+class TrainingSection(Section):
+    """Retraining."""
+
+    state: Path = Field(
+        Path("trimtab-training"),
+        description="folder: the schedule, past runs, and what the next one needs of the last",
+    )
+
+
 class LimitsSection(Section):
     """What one peer, or all of them, may ask of the gRPC server."""
 
@@ -228,6 +237,7 @@ class Config(BaseSettings):
     store: StoreSection = StoreSection()
     registry: RegistrySection = RegistrySection()
     guardrails: GuardrailsSection = GuardrailsSection()
+    training: TrainingSection = TrainingSection()
     limits: LimitsSection = LimitsSection()
     classes: dict[ClassName, ClassSection] = Field(
         min_length=1, max_length=MAX_CLASSES, description="the task classes, by name"

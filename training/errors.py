@@ -5,7 +5,10 @@ TrainingError
 ├── FitDiverged        the loss was no number in any epoch
 ├── BadFile            a file of the simulator's does not hold what it should
 ├── NotEnoughSteps     fewer measured engine steps than a calibration needs
-└── RequestTooLarge    a request that no engine of the fleet can hold
+├── RequestTooLarge    a request that no engine of the fleet can hold
+├── BadSchedule        no cron expression, no time zone, or one that never comes
+├── AlreadyRunning     another process retrains, or keeps the schedule, in the same folder
+└── StateUnavailable   the folder of the retrainings' state can't be read or written
 """
 
 from pathlib import Path
@@ -58,3 +61,15 @@ class NotEnoughSteps(TrainingError):
 
 class RequestTooLarge(TrainingError, ValueError):
     """A request that no engine of the fleet can hold."""
+
+
+class BadSchedule(TrainingError, ValueError):
+    """No cron expression, no time zone, or one whose time never comes."""
+
+
+class AlreadyRunning(TrainingError):
+    """Another process holds what only one may."""
+
+
+class StateUnavailable(TrainingError):
+    """The folder of the retrainings' state can't be read or written."""
