@@ -7,25 +7,32 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from cli.durations import duration_s
 from cli.failure import ExitCode, fail
 from cli.models import open_registry, registry_failures
 from cli.schedule import DEFAULT_CONFIG, schedule, state_failures, status
 from cli.serve import configuration
+from controlplane.client import WeightsClient
 from controlplane.clock import SystemClock
 from controlplane.config import Config
-from controlplane.errors import NoEngineMetrics, TelemetryError
+from controlplane.errors import ClientError, NoEngineMetrics, TelemetryError
+from controlplane.log import configure_log
 from models.versions import ModelVersion
 from training.dataset import MIN_EXAMPLES
-from training.errors import FitDiverged, NotEnoughHistory
+from training.errors import BadFile, FitDiverged, NotEnoughHistory
 from training.schedule.folder import StateFolder
 from training.schedule.journal import StartedBy
 
 if TYPE_CHECKING:
     from models.registry import Registry
+    from training.online.recalibration import Reading
 
+log = structlog.get_logger(__name__)
 app = typer.Typer(help="Train model versions.", no_args_is_help=True)
 
 _QUERY_TIMEOUT_S = 60.0
@@ -65,6 +72,7 @@ def run(
 ) -> None:
     """Fit a network to the history and register it as @challenger."""
     settings = configuration(config)
+    configure_log()
     folder = StateFolder(settings.training.state)
     asked = _Asked(
         prometheus or settings.prometheus.url, since, seed, min_examples, progress=not as_json
@@ -72,7 +80,7 @@ def run(
     with registry_failures(), state_failures(), _training_failures():
         with folder.retrain(started_by, SystemClock()) as in_hand:
             registry = open_registry(settings.registry)
-            in_hand.version = _retrain(settings, registry, asked)
+            in_hand.version = _retrain(settings, registry, asked, folder.path)
         trained = next(one for one in registry.versions() if one.version == in_hand.version)
     if as_json:
         typer.echo(json.dumps(asdict(trained)))
@@ -91,12 +99,13 @@ class _Asked:
     progress: bool
 
 
-def _retrain(settings: Config, registry: "Registry", asked: _Asked) -> str:
+def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path) -> str:
     # Torch and Lightning take seconds to import; --help need not wait for them.
     import torch  # noqa: PLC0415
 
     from controlplane.telemetry.source import PrometheusSource  # noqa: PLC0415
     from training.fit import FitOptions  # noqa: PLC0415
+    from training.online.memory import recall  # noqa: PLC0415
     from training.retrain import retrain  # noqa: PLC0415
 
     torch.set_num_threads(1)  # a small network gains nothing from more, the engine loses
@@ -113,8 +122,28 @@ def _retrain(settings: Config, registry: "Registry", asked: _Asked) -> str:
             since_s=asked.since_s,
             end_unix_s=SystemClock().unix_s(),
             options=FitOptions(seed=asked.seed, min_examples=asked.min_examples),
+            memory=recall(state, reading=_reading(settings.listen)),
             progress=asked.progress,
         )
+
+
+def _reading(address: str) -> "Reading | None":
+    """The engines' step sums, as the control plane knows them; None: it does not answer."""
+    from training.online.recalibration import Reading  # noqa: PLC0415 - as above
+    from training.simulator.step_fit import StepSums  # noqa: PLC0415 - as above
+
+    try:
+        with WeightsClient(address) as client:
+            engines = client.status().engines
+    except ClientError as error:
+        log.warning("the simulator's calibration stays as it was", cause=str(error))
+        return None
+    sums = {}
+    for engine in engines:
+        if engine.last_report is not None and engine.last_report.step_time is not None:
+            told = engine.last_report.step_time
+            sums[engine.engine_id] = StepSums.reported(told.steps, told.gram, told.moment)
+    return Reading(SystemClock().unix_s(), sums)
 
 
 @contextmanager
@@ -124,6 +153,8 @@ def _training_failures() -> Iterator[None]:
         yield
     except NotEnoughHistory as error:
         fail(str(error), fix="use a longer --since, or let traffic run for longer")
+    except BadFile as error:
+        fail(str(error), fix="move the file away: the next run starts a new one")
     except FitDiverged as error:
         fail(str(error), fix="try another --seed, or look for absurd numbers in the metrics")
     except NoEngineMetrics as error:
@@ -144,6 +175,20 @@ def _tell(trained: ModelVersion, config: Path) -> None:
         for forecast in ("validation", "persistence", "constant")
     )
     typer.echo(f"version {trained.version} is @challenger: {losses}")
+    Console().print(_table(trained))
     typer.echo(
         f"to serve it: trimtab models promote {trained.version} --reason TEXT --config {config}"
     )
+
+
+def _table(trained: ModelVersion) -> Table:
+    """Losses on the hold-out, then what gates and regimes gave, if there were any."""
+    table = Table("", "figure", box=None)
+    for name, value in sorted(trained.metrics.items(), key=lambda pair: "." in pair[0]):
+        if name.endswith(("_loss", "_ratio", "_error")):
+            table.add_row(name, f"{value:.4f}")
+        elif name.startswith("gate."):
+            table.add_row(name.removesuffix(".passed"), "passed" if value else "[red]failed[/]")
+    table.add_row("gates", trained.tags.get("trimtab.gates", "not run"))
+    table.add_row("started", trained.tags.get("trimtab.started_from", "fresh"))
+    return table

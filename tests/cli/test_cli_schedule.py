@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer.main
 import yaml
@@ -22,7 +21,9 @@ RUNNER = CliRunner()
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "trimtab.yaml"
     path.write_text(
-        f"training: {{state: {tmp_path}/state}}\nclasses: {{vip: {{slo: {{ttft_s: 1}}}}}}\n"
+        f"training: {{state: {tmp_path}/state}}\n"
+        f"registry: {{tracking_uri: 'sqlite:///{tmp_path}/mlflow.db'}}\n"
+        "classes: {vip: {slo: {ttft_s: 1}}}\n"
     )
     return path
 
@@ -34,13 +35,12 @@ def folder(tmp_path: Path) -> StateFolder:
 
 def parsed(arguments: list[str]) -> dict[str, Any]:
     """The options of a command line, as the command would get them."""
-    command: click.Command = typer.main.get_command(app)
-    while isinstance(command, click.Group):
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
         name, *arguments = arguments
-        found = command.get_command(click.Context(command), name)
-        assert found is not None, f"there is no command {name}"
-        command = found
-    return command.make_context("command", list(arguments)).params
+        command = command.commands[name]
+    options: dict[str, Any] = command.make_context("command", list(arguments)).params
+    return options
 
 
 def test_cron_job_runs_a_command_that_exists() -> None:
@@ -103,6 +103,7 @@ def test_run_is_refused_while_another_is_in_hand(config: Path, folder: StateFold
     assert "trimtab train status" in refused.stderr
 
 
+@pytest.mark.system
 def test_one_run_at_once_fails_as_the_run_does(config: Path, unused_tcp_port: int) -> None:
     url = f"http://127.0.0.1:{unused_tcp_port}"
     arguments = ["--now", "--since", "20m", "--config", str(config), "--prometheus", url]

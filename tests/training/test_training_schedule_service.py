@@ -58,7 +58,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                     [sys.executable, "-c", KEEP, *arguments], stdout=log, stderr=log, text=True
                 )
             )
-        wait_for(lambda: "schedule kept" in log_of(tmp_path))
+        wait_for(lambda: log_of(tmp_path).count("schedule kept") == len(started))
         return started[-1]
 
     yield begin

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
@@ -76,13 +76,8 @@ def keep_schedule(plan: SchedulePlan, folder: StateFolder, clock: Clock) -> None
     with folder.keep_schedule():
         folder.journal.set_timetable(plan.timetable)
         scheduler = _scheduler(plan, folder, clock)
-        log.info(
-            "schedule kept",
-            cron=plan.timetable.cron,
-            timezone=plan.timetable.timezone,
-            next_run=datetime.fromtimestamp(due_unix_s, tz=UTC).isoformat(),
-        )
-        _run_until_signal(scheduler)
+        due = datetime.fromtimestamp(due_unix_s, tz=UTC).isoformat()
+        _run_until_signal(scheduler, log.bind(**asdict(plan.timetable), next_run=due))
         log.info("schedule ended")
 
 
@@ -167,7 +162,7 @@ def _tell(event: JobExecutionEvent) -> None:
         log.error("a run failed", cause=str(event.exception))
 
 
-def _run_until_signal(scheduler: BlockingScheduler) -> None:
+def _run_until_signal(scheduler: BlockingScheduler, start_log: Any) -> None:
     """Run in the main thread, which alone gets signals."""
     before: dict[int, Any] = {}
     ending: list[threading.Thread] = []
@@ -183,6 +178,7 @@ def _run_until_signal(scheduler: BlockingScheduler) -> None:
         """Before it has started it can't be shut down: till then a signal does as ever."""
         for number in (signal.SIGTERM, signal.SIGINT):
             before[number] = signal.signal(number, end)
+        start_log.info("schedule kept")
 
     scheduler.add_listener(listen, EVENT_SCHEDULER_STARTED)
     try:
