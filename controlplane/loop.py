@@ -8,6 +8,7 @@ import numpy as np
 import structlog
 
 from controlplane.clock import Clock, ticks
+from controlplane.dither import OFF, Dither, dithered
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
 from controlplane.guardrails import Guarded, Shares, default_shares, floor_shares, guard
@@ -39,6 +40,7 @@ class ControlLoop:
         publisher: Publisher,
         limits: MissLimits,
         max_log_share_step: float,
+        dither: Dither = OFF,
         tick_s: float,
         standing: Standing,
         shares: Shares,
@@ -53,6 +55,7 @@ class ControlLoop:
         self._publisher = publisher
         self._limits = limits
         self._max_log_share_step = max_log_share_step
+        self._dither = dither
         self._tick_s = tick_s
         self._default_shares = default_shares(task_classes)
         self._clock = clock
@@ -101,7 +104,14 @@ class ControlLoop:
 
     def _plan(self, observed: Forecast | TelemetryError) -> Plan:
         if isinstance(observed, Forecast):
-            plan = forecast_plan(observed, self._guard(observed.wanted), self._task_classes)
+            changed = dithered(
+                observed.wanted,
+                self._task_classes,
+                self._dither,
+                at_unix_s=observed.window_end_unix_s,
+            )
+            guarded = self._guard(changed.wanted)
+            plan = forecast_plan(observed, guarded, self._task_classes, changed.shifts)
             self._metrics.guarded(plan)
             return plan
         return self._plan_without_window()
@@ -120,7 +130,12 @@ class ControlLoop:
         )
 
 
-def forecast_plan(forecast: Forecast, guarded: Guarded, task_classes: Sequence[TaskClass]) -> Plan:
+def forecast_plan(
+    forecast: Forecast,
+    guarded: Guarded,
+    task_classes: Sequence[TaskClass],
+    shifts: Shares | None = None,
+) -> Plan:
     """A plan that remembers how each weight came about."""
     residuals = forecast.residuals
     decisions = tuple(
@@ -131,6 +146,7 @@ def forecast_plan(forecast: Forecast, guarded: Guarded, task_classes: Sequence[T
             residual=None if residuals is None else float(residuals[row]),
             features=_features(forecast, row),
             guardrails=tuple(rail.value for rail in guarded.fired[row]),
+            dither=None if shifts is None else float(shifts[row]),
         )
         for row, task_class in enumerate(task_classes)
     )

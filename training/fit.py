@@ -103,7 +103,7 @@ def fit(
     known, held_out = examples.split(options.holdout_ratio)
     with torch.random.fork_rng(devices=[]), _quiet_lightning():
         torch.manual_seed(options.seed)
-        network = ResidualLstm() if warm is None else copy.deepcopy(warm.network)
+        network = ResidualLstm() if warm is None else copy.deepcopy(warm.network).train()
         best = _BestEpoch(network)
         trainer = _trainer(options, best, progress=progress)
         task = ViolationTask(

@@ -142,7 +142,7 @@ class Reservoir:
             with np.load(path, allow_pickle=False) as stored:
                 header = json.loads(stored["header"].tobytes())
                 return cls._restored(header, stored["values"])
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             raise BadFile(path, f"it holds no reservoir: {error}") from error
 
     @classmethod
