@@ -46,6 +46,8 @@ def decision_table(plan: Plan) -> Table:
     table.add_section()
     table.add_row("rule share", *(_number(one.rule_share) for one in plan.classes))
     table.add_row("residual", *(_number(one.residual) for one in plan.classes))
+    if any(one.dither is not None for one in plan.classes):
+        table.add_row("dither", *(_number(one.dither) for one in plan.classes))
     table.add_row("guardrails", *(", ".join(one.guardrails) or "-" for one in plan.classes))
     table.add_row("[bold]weight[/]", *(f"[bold]{one.weight:.4f}[/]" for one in plan.classes))
     return table

@@ -1,30 +1,43 @@
 """`trimtab train`: learn a new version from what Prometheus has seen."""
 
-import re
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
+from rich.console import Console
+from rich.table import Table
 
+from cli.durations import duration_s
 from cli.failure import ExitCode, fail
 from cli.models import open_registry, registry_failures
+from cli.schedule import DEFAULT_CONFIG, schedule, state_failures, status
+from cli.serve import configuration
 from cli.train_base import base
+from controlplane.client import WeightsClient
 from controlplane.clock import SystemClock
-from controlplane.config import Config, load_config
-from controlplane.errors import ConfigError, NoEngineMetrics, TelemetryError
-from models.window import STEP_S
+from controlplane.config import Config
+from controlplane.errors import ClientError, NoEngineMetrics, TelemetryError
+from controlplane.log import configure_log
+from models.versions import ModelVersion
 from training.dataset import MIN_EXAMPLES
-from training.errors import FitDiverged, NotEnoughHistory
+from training.errors import BadFile, FitDiverged, NotEnoughHistory
+from training.schedule.folder import StateFolder
+from training.schedule.journal import StartedBy
 
 if TYPE_CHECKING:
     from models.registry import Registry
+    from training.online.recalibration import Reading
 
+log = structlog.get_logger(__name__)
 app = typer.Typer(help="Train model versions.", no_args_is_help=True)
 
 app.command()(base)
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_S = 366 * _SECONDS["d"]
 _QUERY_TIMEOUT_S = 60.0
 """A day of history takes longer to answer than the window of a tick."""
 
@@ -34,26 +47,20 @@ def train() -> None:
     """Train model versions."""
 
 
-def duration_s(text: str) -> float:
-    """Seconds of ``90s``, ``30m``, ``12h`` or ``7d``; from one step to a leap year."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    if not STEP_S <= seconds <= _LONGEST_S:
-        raise typer.BadParameter(
-            f"{text!r} is no duration of {STEP_S:g}s to 366d; write 90s, 30m, 12h or 7d"
-        )
-    return seconds
+app.command()(schedule)
+app.command()(status)
 
 
 @app.command()
 def run(
+    *,
     since: Annotated[
         float,
         typer.Option(parser=duration_s, metavar="DURATION", help="history to learn from, e.g. 30m"),
     ],
     config: Annotated[
         Path, typer.Option(help="the control plane's YAML file: classes, Prometheus, registry")
-    ] = Path("trimtab.yaml"),
+    ] = DEFAULT_CONFIG,
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="instead of the one in the configuration")
     ] = None,
@@ -63,60 +70,94 @@ def run(
     min_examples: Annotated[
         int, typer.Option(min=2, help="refuse to learn from fewer steps with traffic")
     ] = MIN_EXAMPLES,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, and no progress")] = False,
+    started_by: Annotated[StartedBy, typer.Option(hidden=True)] = StartedBy.HAND,
 ) -> None:
     """Fit a network to the history and register it as @challenger."""
-    try:
-        settings = load_config(config)
-    except ConfigError as error:
-        fail(str(error), fix="pass the control plane's file: --config FILE", code=ExitCode.USAGE)
-    with registry_failures():
-        registry = open_registry(settings.registry)
-        version = _retrain(
-            settings, registry, prometheus, since_s=since, seed=seed, min_examples=min_examples
-        )
-        (trained,) = (entry for entry in registry.versions() if entry.version == version)
-    losses = ", ".join(
-        f"{forecast} loss {trained.metrics[f'{forecast}_loss']:.4f}"
-        for forecast in ("validation", "persistence", "constant")
+    settings = configuration(config)
+    configure_log()
+    folder = StateFolder(settings.training.state)
+    asked = _Asked(
+        prometheus or settings.prometheus.url, since, seed, min_examples, progress=not as_json
     )
-    typer.echo(f"version {version} is @challenger: {losses}")
-    typer.echo(f"to serve it: trimtab models promote {version} --reason TEXT --config {config}")
+    with registry_failures(), state_failures(), _training_failures():
+        with folder.retrain(started_by, SystemClock()) as in_hand:
+            registry = open_registry(settings.registry)
+            in_hand.version = _retrain(settings, registry, asked, folder.path)
+        trained = next(one for one in registry.versions() if one.version == in_hand.version)
+    if as_json:
+        typer.echo(json.dumps(asdict(trained)))
+    else:
+        _tell(trained, config)
 
 
-def _retrain(
-    settings: Config,
-    registry: "Registry",
-    prometheus: str | None,
-    *,
-    since_s: float,
-    seed: int,
-    min_examples: int,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line says of a run."""
+
+    prometheus_url: str
+    since_s: float
+    seed: int
+    min_examples: int
+    progress: bool
+
+
+def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path) -> str:
     # Torch and Lightning take seconds to import; --help need not wait for them.
     import torch  # noqa: PLC0415
 
     from controlplane.telemetry.source import PrometheusSource  # noqa: PLC0415
     from training.fit import FitOptions  # noqa: PLC0415
+    from training.online.memory import recall  # noqa: PLC0415
     from training.retrain import retrain  # noqa: PLC0415
 
     torch.set_num_threads(1)  # a small network gains nothing from more, the engine loses
     source = PrometheusSource(
-        prometheus or settings.prometheus.url,
+        asked.prometheus_url,
         timeout_s=_QUERY_TIMEOUT_S,
         scrape_interval_s=settings.prometheus.scrape_interval_s,
     )
-    try:
+    with closing(source):
         return retrain(
             source,
             settings.task_classes,
             registry,
-            since_s=since_s,
+            since_s=asked.since_s,
             end_unix_s=SystemClock().unix_s(),
-            options=FitOptions(seed=seed, min_examples=min_examples),
-            progress=True,
+            options=FitOptions(seed=asked.seed, min_examples=asked.min_examples),
+            memory=recall(state, reading=_reading(settings.listen)),
+            progress=asked.progress,
         )
+
+
+def _reading(address: str) -> "Reading | None":
+    """The engines' step sums, as the control plane knows them; None: it does not answer."""
+    from training.online.recalibration import Reading  # noqa: PLC0415 - as above
+    from training.simulator.step_fit import StepSums  # noqa: PLC0415 - as above
+
+    try:
+        with WeightsClient(address) as client:
+            engines = client.status().engines
+    except ClientError as error:
+        log.warning("the simulator's calibration stays as it was", cause=str(error))
+        return None
+    sums = {}
+    for engine in engines:
+        if engine.last_report is not None and engine.last_report.step_time is not None:
+            told = engine.last_report.step_time
+            sums[engine.engine_id] = StepSums.reported(told.steps, told.gram, told.moment)
+    return Reading(SystemClock().unix_s(), sums)
+
+
+@contextmanager
+def _training_failures() -> Iterator[None]:
+    """End the command with why there is no new version."""
+    try:
+        yield
     except NotEnoughHistory as error:
         fail(str(error), fix="use a longer --since, or let traffic run for longer")
+    except BadFile as error:
+        fail(str(error), fix="move the file away: the next run starts a new one")
     except FitDiverged as error:
         fail(str(error), fix="try another --seed, or look for absurd numbers in the metrics")
     except NoEngineMetrics as error:
@@ -129,5 +170,28 @@ def _retrain(
         fail(
             str(error), fix="start Prometheus, or pass --prometheus URL", code=ExitCode.UNAVAILABLE
         )
-    finally:
-        source.close()
+
+
+def _tell(trained: ModelVersion, config: Path) -> None:
+    losses = ", ".join(
+        f"{forecast} loss {trained.metrics[f'{forecast}_loss']:.4f}"
+        for forecast in ("validation", "persistence", "constant")
+    )
+    typer.echo(f"version {trained.version} is @challenger: {losses}")
+    Console().print(_table(trained))
+    typer.echo(
+        f"to serve it: trimtab models promote {trained.version} --reason TEXT --config {config}"
+    )
+
+
+def _table(trained: ModelVersion) -> Table:
+    """Losses on the hold-out, then what gates and regimes gave, if there were any."""
+    table = Table("", "figure", box=None)
+    for name, value in sorted(trained.metrics.items(), key=lambda pair: "." in pair[0]):
+        if name.endswith(("_loss", "_ratio", "_error")):
+            table.add_row(name, f"{value:.4f}")
+        elif name.startswith("gate."):
+            table.add_row(name.removesuffix(".passed"), "passed" if value else "[red]failed[/]")
+    table.add_row("gates", trained.tags.get("trimtab.gates", "not run"))
+    table.add_row("started", trained.tags.get("trimtab.started_from", "fresh"))
+    return table

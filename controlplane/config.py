@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 from controlplane.clock import MIN_TICK_S
+from controlplane.dither import LARGEST_SWING, MAX_AMPLITUDE
 from controlplane.errors import ConfigError
 from controlplane.guardrails import Bounds
 from controlplane.modes import MissLimits
@@ -191,6 +192,28 @@ class GuardrailsSection(Section):
         return MissLimits(self.hold_after_missed, self.static_after_missed)
 
 
+class DitherSection(Section):
+    """Small known changes of the weights, so that what they do can be told."""
+
+    amplitude: float = Field(
+        0.0, ge=0, le=MAX_AMPLITUDE, description="in log-weight, before the guardrails; 0: none"
+    )
+    hold_s: Seconds = Field(30.0, description="how long a change lasts before it is drawn anew")
+    seed: int = Field(0, description="of the changes")
+    include_p0: bool = Field(
+        default=False, description="whether classes of tier `p0` are changed, too"
+    )
+
+
+class TrainingSection(Section):
+    """Retraining."""
+
+    state: Path = Field(
+        Path("trimtab-training"),
+        description="folder: the schedule, past runs, and what the next one needs of the last",
+    )
+
+
 class LimitsSection(Section):
     """What one peer, or all of them, may ask of the gRPC server."""
 
@@ -280,6 +303,8 @@ class Config(BaseSettings):
     store: StoreSection = StoreSection()
     registry: RegistrySection = RegistrySection()
     guardrails: GuardrailsSection = GuardrailsSection()
+    dither: DitherSection = DitherSection()
+    training: TrainingSection = TrainingSection()
     limits: LimitsSection = LimitsSection()
     classes: dict[ClassName, ClassSection] = Field(
         min_length=1, max_length=MAX_CLASSES, description="the task classes, by name"
@@ -397,6 +422,16 @@ def _answer_within_tick(config: Config) -> Iterator[str]:
         )
 
 
+def _dither_fits_step(config: Config) -> Iterator[str]:
+    swing = LARGEST_SWING * config.dither.amplitude
+    step = config.guardrails.max_log_share_step
+    if swing > step:
+        yield (
+            f"dither.amplitude: a class's log-share may change by {LARGEST_SWING} times as much "
+            f"({swing:g}), and guardrails.max_log_share_step ({step:g}) would not let that through"
+        )
+
+
 def _addresses_differ(config: Config) -> Iterator[str]:
     if config.listen == config.metrics_listen and not config.listen.endswith(":0"):
         yield f"metrics_listen: {config.metrics_listen} is also the address of listen"
@@ -408,5 +443,6 @@ _CROSS_CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
     _window_fits_ticks,
     _ttl_outlives_ticks,
     _answer_within_tick,
+    _dither_fits_step,
     _addresses_differ,
 )

@@ -9,6 +9,7 @@ import numpy as np
 import structlog
 
 from controlplane.clock import Clock, ticks
+from controlplane.dither import OFF, Dither, dithered
 from controlplane.drift import Drift, DriftMonitor
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
@@ -69,6 +70,7 @@ class ControlLoop:
         publisher: Publisher,
         limits: MissLimits,
         bounds: Bounds,
+        dither: Dither = OFF,
         tick_s: float,
         standing: Standing,
         shares: Shares,
@@ -84,6 +86,7 @@ class ControlLoop:
         self._publisher = publisher
         self._limits = limits
         self._bounds = bounds
+        self._dither = dither
         self._drift = DriftMonitor([task_class.name for task_class in task_classes])
         self._floors = floor_shares(task_classes)
         self._tick_s = tick_s
@@ -140,11 +143,17 @@ class ControlLoop:
 
     def _ruled(self, forecast: Forecast) -> Plan:
         """The plan of a tick with a window."""
+        changed = dithered(
+            forecast.wanted,
+            self._task_classes,
+            self._dither,
+            at_unix_s=forecast.window.end_unix_s,
+        )
         proposal = propose(
             forecast.window,
             self._task_classes,
             self._bounds,
-            wanted=forecast.wanted,
+            wanted=changed.wanted,
             rule=forecast.rule_shares,
             unfamiliarity=forecast.unfamiliarity,
         )
@@ -153,7 +162,8 @@ class ControlLoop:
         if ruling.rule_because is not None:
             forecast = forecast.yielding(ruling.rule_because)
         self.standing = after_window(forecast.mode, forecast.reason)
-        plan = forecast_plan(forecast, ruling, self._task_classes)
+        shifts = changed.shifts if ruling.rule_because is None else None  # the rule is not dithered
+        plan = forecast_plan(forecast, ruling, self._task_classes, shifts)
         self._metrics.guarded(plan, ruling)
         return plan
 
@@ -172,7 +182,12 @@ class ControlLoop:
         return unexplained_plan(mode, reason, self._task_classes, self._course.shares.tolist())
 
 
-def forecast_plan(forecast: Forecast, ruling: Ruling, task_classes: Sequence[TaskClass]) -> Plan:
+def forecast_plan(
+    forecast: Forecast,
+    ruling: Ruling,
+    task_classes: Sequence[TaskClass],
+    shifts: Shares | None = None,
+) -> Plan:
     """A plan that remembers how each weight came about."""
     residuals = forecast.residuals
     decisions = tuple(
@@ -183,6 +198,7 @@ def forecast_plan(forecast: Forecast, ruling: Ruling, task_classes: Sequence[Tas
             residual=None if residuals is None else float(residuals[row]),
             features=_features(forecast, row),
             guardrails=tuple(rail.value for rail in ruling.fired[row]),
+            dither=None if shifts is None else float(shifts[row]),
         )
         for row, task_class in enumerate(task_classes)
     )

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from controlplane.admin import AdminDesk
 from controlplane.broadcast import Broadcast
 from controlplane.clock import Clock, SystemClock
+from controlplane.dither import Dither
 from controlplane.errors import AddressInUse
 from controlplane.forecaster import Forecaster
 from controlplane.guardrails import default_shares
@@ -188,6 +189,7 @@ class ControlPlane:
             publisher=self._publisher,
             limits=config.guardrails.miss_limits,
             bounds=config.bounds,
+            dither=Dither(**config.dither.model_dump()),
             tick_s=config.tick_s,
             standing=standing,
             shares=shares,

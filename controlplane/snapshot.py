@@ -85,7 +85,11 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class ClassDecision:
-    """How one class came by its weight; None where that part had no say."""
+    """How one class came by its weight; None where that part had no say.
+
+    Attributes:
+        dither: what was added to the log of the wanted weight, before the guardrails.
+    """
 
     task_class: str
     weight: float
@@ -93,6 +97,7 @@ class ClassDecision:
     residual: float | None = None
     features: tuple[Feature, ...] = ()
     guardrails: tuple[str, ...] = ()
+    dither: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ def decision_to_wire(decision: domain.Decision) -> weights_pb2.Decision:
                     for feature in one.features
                 ],
                 guardrails=one.guardrails,
+                dither=one.dither,
             )
             for one in plan.classes
         ],
@@ -255,6 +256,7 @@ def _class_from_wire(message: weights_pb2.ClassDecision) -> domain.ClassDecision
             for feature in message.features
         ),
         guardrails=tuple(message.guardrails),
+        dither=message.dither if message.HasField("dither") else None,
     )
 
 

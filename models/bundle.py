@@ -39,12 +39,16 @@ class Provenance:
         seed: of the initial weights and of the order of training examples.
         data_start_unix_s: start of the history it saw; None: it saw none.
         data_end_unix_s: its end.
+        started_from: version that it was fine-tuned from; None: it was fitted afresh.
+        calibration_hash: of the simulator's engine when it was trained; None: there was none.
     """
 
     origin: str
     seed: int
     data_start_unix_s: float | None = None
     data_end_unix_s: float | None = None
+    started_from: str | None = None
+    calibration_hash: str | None = None
 
     @property
     def trained(self) -> bool:

@@ -1,34 +1,26 @@
-"""Versioned models in MLflow. The only module that imports MLflow, and only once it is used.
+"""Versioned models in MLflow. Only this module and `registry_runs` import it, once it is used.
 
-A version is a run of the experiment ``trimtab`` (parameters, metrics, tags) with a model in the
-pt2 format, which anyone can load without Trimtab, and the bundle's own files, which is what
-Trimtab loads. Aliases say what a version is for: ``@champion`` serves, ``@challenger`` was
-trained last, ``@previous`` is the champion to go back to.
+A version is a run of the experiment ``trimtab`` (parameters, metrics, tags, plots, dataset, and
+child runs for the gates it went through) with a model in the pt2 format, which anyone can load
+without Trimtab, and the bundle's own files, which is what Trimtab loads. Aliases say what a
+version is for: ``@champion`` serves, ``@challenger`` was trained last, ``@previous`` is the
+champion to go back to.
 
 All methods block; importing MLflow takes seconds.
 """
 
-import logging
-import os
 import sqlite3
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-import numpy as np
 from filelock import FileLock
-from numpy.typing import NDArray
 
-from models.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle
-from models.classes import Slo, TaskClass
+from models.bundle import Bundle
 from models.errors import (
     CorruptBundle,
     ModelError,
@@ -37,7 +29,7 @@ from models.errors import (
     RegistryUnavailable,
     UnknownVersion,
 )
-from models.features import FEATURE_NAMES, encode
+from models.registry_runs import log_child, log_run, mlflow_module, patient, tag_run
 from models.succession import (
     GATES_TAG,
     ROLLED_BACK_PREFIX,
@@ -54,11 +46,11 @@ from models.versions import (
     CHALLENGER,
     CHAMPION,
     PREVIOUS,
+    SCHEMA_TAG,
     ModelVersion,
     RegistryLocation,
     RunRecord,
 )
-from models.window import STEP_S, STEPS, Signal, Window
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,7 +69,6 @@ __all__ = [
 ]
 
 EXPERIMENT = "trimtab"
-SCHEMA_TAG = "trimtab.schema_hash"
 
 _SQLITE = "sqlite:///"
 _LOCK_TIMEOUT_S = 120.0
@@ -143,8 +134,8 @@ class Registry:
             gone = CorruptBundle(f"the files of version {version} are gone")
             with self._mapped(absent=gone), _FLUENT:
                 # It resolves models:/ in the process's registry, whatever the argument says.
-                _mlflow().set_registry_uri(self._uri)
-                folder = _mlflow().artifacts.download_artifacts(
+                mlflow_module().set_registry_uri(self._uri)
+                folder = mlflow_module().artifacts.download_artifacts(
                     f"models:/{self._name}/{version}/extra_files",
                     dst_path=scratch,
                     tracking_uri=self._uri,
@@ -157,16 +148,29 @@ class Registry:
         with self._mapped():
             experiment_id = self._experiment_id()
             with _FLUENT:
-                _mlflow().set_tracking_uri(self._uri)
-                _mlflow().set_registry_uri(self._uri)
-                run_id, model = _log_run(bundle, run, experiment_id=experiment_id)
-            version = self._create_version(bundle, model, run_id=run_id)
+                mlflow_module().set_tracking_uri(self._uri)
+                mlflow_module().set_registry_uri(self._uri)
+                run_id, model = log_run(bundle, run, experiment_id=experiment_id)
+            version = self._create_version(bundle, model, run, run_id=run_id)
             if alias is not None:
-                self._client.set_registered_model_alias(self._name, alias, version)
+                self._set_alias(alias, version)
             return version
+
+    def attach(self, version: str, child: RunRecord) -> None:
+        """Add a child run to the one that a version came out of, such as a canary's verdict.
+
+        Raises:
+            UnknownVersion: there is no such version.
+        """
+        with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
+            parent = self._client.get_run(self._run_id(version))
+            log_child(self._client, child, parent=parent.info)
 
     def promote(self, version: str, *, actor: str, reason: str, force: bool = False) -> None:
         """Make a version the champion, and the champion ``@previous``.
+
+        The audit trail is written first, so that it lacks no change: the tags of the version and
+        of its run tell of its last promotion, tags of the registered model of all of them.
 
         Args:
             version: any; without recorded verdicts there is nothing against it.
@@ -256,7 +260,7 @@ class Registry:
     def _connect(self) -> "MlflowClient":
         if self._database is not None:
             _require_sqlite(self._database)
-        client: MlflowClient = _mlflow().MlflowClient(self._uri, self._uri)
+        client: MlflowClient = mlflow_module().MlflowClient(self._uri, self._uri)
         client.search_registered_models(max_results=1)  # migrates the registry's part
         return client
 
@@ -281,7 +285,7 @@ class Registry:
         Args:
             absent: what to raise when the store answers that it has no such thing.
         """
-        exceptions = _mlflow().exceptions
+        exceptions = mlflow_module().exceptions
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - comes with MLflow
 
         try:
@@ -323,7 +327,17 @@ class Registry:
                 return experiment.experiment_id
             return self._client.create_experiment(EXPERIMENT, artifact_location=self._artifact_root)
 
-    def _create_version(self, bundle: Bundle, model: "ModelInfo", *, run_id: str) -> str:
+    @patient
+    def _set_alias(self, alias: str, version: str) -> None:
+        self._client.set_registered_model_alias(self._name, alias, version)
+
+    def _run_id(self, version: str) -> str:
+        return str(self._client.get_model_version(self._name, version).run_id)
+
+    @patient
+    def _create_version(
+        self, bundle: Bundle, model: "ModelInfo", run: RunRecord, *, run_id: str
+    ) -> str:
         with self._exclusive():
             if not self._client.search_registered_models(f"name = '{self._name}'"):
                 self._client.create_registered_model(self._name)
@@ -331,7 +345,8 @@ class Registry:
             self._name,
             source=model.model_uri,
             run_id=run_id,
-            tags={SCHEMA_TAG: bundle.schema_hash},
+            tags={SCHEMA_TAG: bundle.schema_hash, **run.tags},
+            description=run.description or None,
             model_id=model.model_id,
         )
         return str(created.version)
@@ -345,35 +360,24 @@ class Registry:
         with self._mapped():
             client, name = self._client, self._name
             key = f"{TRAIL_PREFIX}{datetime.fromisoformat(entry.at):%Y%m%dT%H%M%S.%fZ}"
-            client.set_registered_model_tag(name, key, entry.json)
+            patient(client.set_registered_model_tag)(name, key, entry.json)
             prefix, version = TRAIL_PREFIX, entry.version
             if entry.action is Action.ROLL_BACK and entry.replaced is not None:
                 prefix, version = ROLLED_BACK_PREFIX, entry.replaced
-            for field in ("actor", "reason", "at"):
-                client.set_model_version_tag(name, version, prefix + field, getattr(entry, field))
+            tags = {prefix + field: getattr(entry, field) for field in ("actor", "reason", "at")}
+            for tag, value in tags.items():
+                patient(client.set_model_version_tag)(name, version, tag, value)
+            tag_run(client, self._run_id(version), tags)
             if previous is None:
-                client.delete_registered_model_alias(name, PREVIOUS)
+                patient(client.delete_registered_model_alias)(name, PREVIOUS)
             else:
-                client.set_registered_model_alias(name, PREVIOUS, previous)
-            client.set_registered_model_alias(name, CHAMPION, entry.version)
+                self._set_alias(PREVIOUS, previous)
+            self._set_alias(CHAMPION, entry.version)
 
 
 def _now() -> str:
     """Of the audit trail: it is stamped at the edge, which is here."""
     return datetime.now(tz=UTC).isoformat(timespec="microseconds")  # noqa: TID251 - the edge
-
-
-@cache
-def _mlflow() -> ModuleType:
-    """MLflow, imported when first needed and told to be quiet, local and quick to fail."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    import mlflow  # noqa: PLC0415 - takes seconds
-
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    return mlflow
 
 
 def _sqlite_path(tracking_uri: str) -> Path | None:
@@ -391,61 +395,3 @@ def _require_sqlite(database: Path) -> None:
     """
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA schema_version").fetchone()
-
-
-def _origin(bundle: Bundle) -> dict[str, str | int | float]:
-    """The bundle's provenance as parameters, without what is not known."""
-    known = {name: value for name, value in asdict(bundle.provenance).items() if value is not None}
-    return {f"bundle.{name}": value for name, value in known.items()}
-
-
-def _log_run(bundle: Bundle, run: RunRecord, *, experiment_id: str) -> tuple[str, "ModelInfo"]:
-    """Log a finished run to the current tracking URI; returns its id and the model."""
-    mlflow = _mlflow()
-    with mlflow.start_run(experiment_id=experiment_id, run_name=run.name) as active:
-        mlflow.log_params({**_origin(bundle), **run.params})
-        mlflow.set_tags({SCHEMA_TAG: bundle.schema_hash, **run.tags})
-        for step, metrics in enumerate(run.epochs):
-            mlflow.log_metrics(dict(metrics), step=step)
-        # A step of its own, after the epochs': MLflow shows the value of the last step.
-        mlflow.log_metrics(dict(run.metrics), step=len(run.epochs))
-        return active.info.run_id, _log_model(bundle)
-
-
-def _log_model(bundle: Bundle) -> "ModelInfo":
-    """Log the network and the bundle's files to the active run."""
-    import mlflow.pytorch  # noqa: PLC0415 - takes seconds
-    from mlflow.models import ModelSignature  # noqa: PLC0415 - the same
-    from mlflow.types import Schema, TensorSpec  # noqa: PLC0415 - the same
-
-    number = np.dtype(np.float32)
-    signature = ModelSignature(
-        inputs=Schema([TensorSpec(number, (-1, STEPS, len(FEATURE_NAMES)))]),
-        outputs=Schema([TensorSpec(number, (-1, 3))]),
-    )
-    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder, warnings.catch_warnings():
-        # torch warns of nn.LSTM's own cache of its weights; the exported program is right.
-        warnings.filterwarnings("ignore", "The tensor attributes .* were assigned during export")
-        bundle.save(Path(folder))
-        info: ModelInfo = mlflow.pytorch.log_model(
-            bundle.network,
-            name="network",
-            signature=signature,
-            input_example=_example_input(),
-            serialization_format="pt2",
-            extra_files=[str(Path(folder) / name) for name in (MANIFEST_FILE, WEIGHTS_FILE)],
-            pip_requirements=["numpy", "torch"],  # naming them spares MLflow a search
-        )
-        return info
-
-
-def _example_input() -> NDArray[np.float32]:
-    """Two idle classes; torch.export takes an axis of one for a constant."""
-    classes = [TaskClass("vip", Slo(ttft_s=1.0), value=4.0), TaskClass("batch", Slo(ttft_s=30.0))]
-    window = Window(
-        end_unix_s=0.0,
-        step_s=STEP_S,
-        task_classes=tuple(task_class.name for task_class in classes),
-        signals={signal: np.zeros((len(classes), STEPS)) for signal in Signal},
-    )
-    return encode(window, classes)

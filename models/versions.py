@@ -11,6 +11,10 @@ PREVIOUS = "previous"
 """Alias of the champion to go back to."""
 
 
+SCHEMA_TAG = "trimtab.schema_hash"
+"""Tag of a version, and of its run."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistryLocation:
     """Where the versions are.
@@ -28,15 +32,36 @@ class RegistryLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """What a version was fitted to, without the data itself.
+
+    Attributes:
+        source: where it can be had, such as the URL of a Prometheus.
+        digest: tells two datasets apart; up to 36 characters.
+        tags: anything else.
+    """
+
+    name: str
+    source: str
+    digest: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is to be remembered of how a version came about.
+    """What is to be remembered of how a version came about, or of a part of that.
 
     Attributes:
         name: of the run.
         params: what was chosen.
         metrics: what came out.
         epochs: the metrics of each training epoch, in order.
-        tags: anything else, searchable.
+        tags: anything else, searchable; the version carries them, too.
+        description: of the version, in Markdown.
+        files: artifacts, by their path.
+        dataset: what it was fitted to; None: nothing.
+        children: the parts that are runs of their own, such as gates.
+        passed: False shows as a failed run.
     """
 
     name: str
@@ -44,6 +69,11 @@ class RunRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     epochs: Sequence[Mapping[str, float]] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    dataset: DatasetRecord | None = None
+    children: Sequence["RunRecord"] = ()
+    passed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,3 +84,25 @@ def build_examples(
         target=targets.ratio[:, useful].T.astype(np.float32),
         mask=targets.mask[:, useful].T,
     )
+
+
+def examples_of_moments(moments: Sequence[Window], classes: Sequence[TaskClass]) -> Examples | None:
+    """Of windows of one step more than the network reads, each by itself.
+
+    None: the last step of none of them says anything of any class.
+
+    Raises:
+        ValueError: a window and the classes do not fit each other or the schema.
+    """
+    useful = []
+    for moment in moments:
+        targets = violation_targets(moment)
+        if targets.mask[:, -1].any():
+            useful.append((moment, targets.ratio[:, -1], targets.mask[:, -1]))
+    if not useful:
+        return None
+    return Examples(
+        features=np.stack([encode(moment.between(0, STEPS), classes) for moment, _, _ in useful]),
+        target=np.stack([ratio for _, ratio, _ in useful]).astype(np.float32),
+        mask=np.stack([mask for _, _, mask in useful]),
+    )

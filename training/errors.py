@@ -6,7 +6,10 @@ TrainingError
 ├── BadFile            a file of the simulator's does not hold what it should
 ├── NotEnoughSteps     fewer measured engine steps than a calibration needs
 ├── OtherTraining      a folder holds a training that was begun with other options
-└── RequestTooLarge    a request that no engine of the fleet can hold
+├── RequestTooLarge    a request that no engine of the fleet can hold
+├── BadSchedule        no cron expression, no time zone, or one that never comes
+├── AlreadyRunning     another process retrains, or keeps the schedule, in the same folder
+└── StateUnavailable   the folder of the retrainings' state can't be read or written
 """
 
 from pathlib import Path
@@ -72,3 +75,15 @@ class OtherTraining(TrainingError):
 
 class RequestTooLarge(TrainingError, ValueError):
     """A request that no engine of the fleet can hold."""
+
+
+class BadSchedule(TrainingError, ValueError):
+    """No cron expression, no time zone, or one whose time never comes."""
+
+
+class AlreadyRunning(TrainingError):
+    """Another process holds what only one may."""
+
+
+class StateUnavailable(TrainingError):
+    """The folder of the retrainings' state can't be read or written."""

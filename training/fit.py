@@ -4,6 +4,7 @@ The same seed and examples give the same network. How many threads torch may use
 process to say.
 """
 
+import copy
 import logging
 import signal
 import threading
@@ -19,11 +20,13 @@ import torch
 from numpy.typing import NDArray
 from pytorch_lightning.callbacks import Callback, EarlyStopping, RichProgressBar
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from models.lstm import ResidualLstm
 from training.dataset import MIN_EXAMPLES, Examples
 from training.errors import FitDiverged
+from training.online.anchor import Anchor
+from training.online.batches import HalfAndHalf
 from training.task import ViolationTask, masked_cross_entropy
 
 
@@ -49,14 +52,31 @@ class FitOptions:
     min_examples: int = MIN_EXAMPLES
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WarmStart:
+    """Fine-tuning what serves, instead of a fresh network.
+
+    Attributes:
+        network: to start from and to stay near of; it is left as it is.
+        anchor_strength: of the pull back to its parameters.
+        kept: examples of earlier times, half of each batch; None: there are none yet.
+    """
+
+    network: ResidualLstm
+    anchor_strength: float
+    kept: Examples | None
+
+
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """What a fit gave.
 
     Attributes:
         network: of the epoch with the lowest hold-out loss.
-        metrics: losses on the hold-out, of the network and of the two forecasts that know
-            nothing: all stays as it was (persistence), and each class's mean (constant).
+        metrics: losses on the hold-out, of the network, of the one that a fine-tuning started
+            from (champion), and of the two forecasts that know nothing: all stays as it was
+            (persistence), and each class's mean (constant).
+        held_out: the examples that it was not fitted to.
         epochs: ``train_loss`` and ``validation_loss`` of each epoch.
         interrupted: stopped by Ctrl-C after these epochs.
     """
@@ -65,10 +85,17 @@ class Fitted:
     metrics: Mapping[str, float]
     epochs: tuple[Mapping[str, float], ...]
     interrupted: bool
+    held_out: Examples
 
 
-def fit(examples: Examples, options: FitOptions, *, progress: bool = False) -> Fitted:
-    """Fit a fresh network. Ctrl-C ends the fit and keeps the best epoch so far.
+def fit(
+    examples: Examples,
+    options: FitOptions,
+    *,
+    warm: WarmStart | None = None,
+    progress: bool = False,
+) -> Fitted:
+    """Fit a fresh network, or go on with one. Ctrl-C ends the fit and keeps the best epoch so far.
 
     Raises:
         FitDiverged: the loss was no number in any epoch.
@@ -76,26 +103,35 @@ def fit(examples: Examples, options: FitOptions, *, progress: bool = False) -> F
     known, held_out = examples.split(options.holdout_ratio)
     with torch.random.fork_rng(devices=[]), _quiet_lightning():
         torch.manual_seed(options.seed)
-        network = ResidualLstm()
+        network = ResidualLstm() if warm is None else copy.deepcopy(warm.network).train()
         best = _BestEpoch(network)
         trainer = _trainer(options, best, progress=progress)
         task = ViolationTask(
-            network, learning_rate=options.learning_rate, weight_decay=options.weight_decay
+            network,
+            learning_rate=options.learning_rate,
+            weight_decay=options.weight_decay,
+            anchor=None if warm is None else Anchor(warm.network, warm.anchor_strength),
         )
         with _stop_on_sigint(trainer) as stopped:
             trainer.fit(
                 task,
-                train_dataloaders=_batches(known, options.batch_size, shuffle=True),
-                val_dataloaders=_batches(held_out, len(held_out), shuffle=False),
+                train_dataloaders=_training_batches(
+                    known, None if warm is None else warm.kept, options.batch_size
+                ),
+                val_dataloaders=DataLoader(_tensors(held_out), batch_size=len(held_out)),
             )
     if best.weights is None:
         raise FitDiverged(f"the loss was no number in any of {len(best.epochs)} epochs")
     network.load_state_dict(best.weights)
     return Fitted(
         network=network.eval(),
-        metrics=_metrics(known, held_out, validation_loss=best.loss),
+        metrics={
+            **_metrics(known, held_out, validation_loss=best.loss),
+            **_against_champion(warm, held_out, validation_loss=best.loss),
+        },
         epochs=tuple(best.epochs),
         interrupted=stopped.is_set(),
+        held_out=held_out,
     )
 
 
@@ -140,13 +176,19 @@ def _trainer(options: FitOptions, best: _BestEpoch, *, progress: bool) -> pl.Tra
     )
 
 
-def _batches(examples: Examples, size: int, *, shuffle: bool) -> DataLoader[tuple[Tensor, ...]]:
-    tensors = (examples.features, examples.target, examples.mask)
-    return DataLoader(
-        TensorDataset(*(torch.from_numpy(np.ascontiguousarray(part)) for part in tensors)),
-        batch_size=size,
-        shuffle=shuffle,
-    )
+def _training_batches(
+    recent: Examples, kept: Examples | None, size: int
+) -> DataLoader[tuple[Tensor, ...]]:
+    if kept is None:
+        return DataLoader(_tensors(recent), batch_size=size, shuffle=True)
+    halves = HalfAndHalf(len(recent), len(kept), size)
+    both: ConcatDataset[tuple[Tensor, ...]] = ConcatDataset([_tensors(recent), _tensors(kept)])
+    return DataLoader(both, batch_sampler=halves)
+
+
+def _tensors(examples: Examples) -> TensorDataset:
+    parts = (examples.features, examples.target, examples.mask)
+    return TensorDataset(*(torch.from_numpy(np.ascontiguousarray(part)) for part in parts))
 
 
 def _metrics(known: Examples, held_out: Examples, *, validation_loss: float) -> dict[str, float]:
@@ -164,6 +206,22 @@ def _metrics(known: Examples, held_out: Examples, *, validation_loss: float) -> 
             np.broadcast_to(constant, held_out.mask.shape), held_out
         ),
         "gain_over_persistence_ratio": 1 - validation_loss / persistence,
+    }
+
+
+def _against_champion(
+    warm: WarmStart | None, held_out: Examples, *, validation_loss: float
+) -> dict[str, float]:
+    if warm is None:
+        return {}
+    with torch.inference_mode():
+        logits = warm.network.logits(torch.from_numpy(held_out.features))  # [N, C]
+    loss = masked_cross_entropy(
+        logits, torch.from_numpy(held_out.target), torch.from_numpy(held_out.mask)
+    )
+    return {
+        "champion_loss": float(loss),
+        "gain_over_champion_ratio": 1 - validation_loss / float(loss),
     }
 
 

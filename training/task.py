@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from models.lstm import ResidualLstm
+from training.online.anchor import Anchor
 
 Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """Features [B, C, T, F], target [B, C], mask [B, C]. The class axis is whole in each example:
@@ -29,17 +30,33 @@ def masked_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor
 
 
 class ViolationTask(pl.LightningModule):
-    """One-step forecast of each class's violation fraction."""
+    """One-step forecast of each class's violation fraction.
 
-    def __init__(self, network: ResidualLstm, *, learning_rate: float, weight_decay: float) -> None:
+    Args:
+        anchor: what the parameters are pulled toward; None: nothing.
+    """
+
+    def __init__(
+        self,
+        network: ResidualLstm,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        anchor: Anchor | None = None,
+    ) -> None:
         super().__init__()
         self.network = network
+        self._anchor = anchor
         self._learning_rate = learning_rate
         self._weight_decay = weight_decay
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
-        """Loss of one batch."""
-        return self._loss(batch, "train_loss")
+        """Loss of one batch, and what the distance from the anchor adds to it.
+
+        The logged loss is without the latter, to be compared with that of the hold-out.
+        """
+        loss = self._loss(batch, "train_loss")
+        return loss if self._anchor is None else loss + self._anchor.penalty(self.network)
 
     def validation_step(self, batch: Batch, _index: int) -> Tensor:
         """Loss of one batch of the hold-out."""

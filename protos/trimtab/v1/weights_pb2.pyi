@@ -835,6 +835,7 @@ class ClassDecision(_message.Message):
     RESIDUAL_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     GUARDRAILS_FIELD_NUMBER: _builtins.int
+    DITHER_FIELD_NUMBER: _builtins.int
     task_class: _builtins.str
     weight: _builtins.float
     """as published"""
@@ -842,6 +843,8 @@ class ClassDecision(_message.Message):
     """the rule's share before the residual"""
     residual: _builtins.float
     """bound * tanh(residual), in log-odds"""
+    dither: _builtins.float
+    """added to the log of the wanted weight, before the guardrails"""
     @_builtins.property
     def features(self) -> _containers.RepeatedCompositeFieldContainer[Global___Feature]:
         """of the window's last step"""
@@ -859,15 +862,20 @@ class ClassDecision(_message.Message):
         residual: _builtins.float | None = ...,
         features: _abc.Iterable[Global___Feature] | None = ...,
         guardrails: _abc.Iterable[_builtins.str] | None = ...,
+        dither: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_residual", b"_residual", "_rule_share", b"_rule_share", "residual", b"residual", "rule_share", b"rule_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dither", b"_dither", "_residual", b"_residual", "_rule_share", b"_rule_share", "dither", b"dither", "residual", b"residual", "rule_share", b"rule_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_residual", b"_residual", "_rule_share", b"_rule_share", "features", b"features", "guardrails", b"guardrails", "residual", b"residual", "rule_share", b"rule_share", "task_class", b"task_class", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dither", b"_dither", "_residual", b"_residual", "_rule_share", b"_rule_share", "dither", b"dither", "features", b"features", "guardrails", b"guardrails", "residual", b"residual", "rule_share", b"rule_share", "task_class", b"task_class", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dither: _TypeAlias = _typing.Literal["dither"]  # noqa: Y015
+    _WhichOneofArgType__dither: _TypeAlias = _typing.Literal["_dither", b"_dither"]  # noqa: Y015
     _WhichOneofReturnType__residual: _TypeAlias = _typing.Literal["residual"]  # noqa: Y015
     _WhichOneofArgType__residual: _TypeAlias = _typing.Literal["_residual", b"_residual"]  # noqa: Y015
     _WhichOneofReturnType__rule_share: _TypeAlias = _typing.Literal["rule_share"]  # noqa: Y015
     _WhichOneofArgType__rule_share: _TypeAlias = _typing.Literal["_rule_share", b"_rule_share"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dither) -> _WhichOneofReturnType__dither | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__residual) -> _WhichOneofReturnType__residual | None: ...
     @_typing.overload

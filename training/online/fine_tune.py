@@ -1,0 +1,42 @@
+"""Going on from the champion: slowly, near to it, and with the past in every batch."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from models.bundle import Bundle
+from models.classes import TaskClass
+from training.dataset import examples_of_moments
+from training.fit import FitOptions, WarmStart
+from training.online.reservoir import Reservoir, reindexed
+
+UNTRAINED = "untrained"
+"""Origin of the network that a registry starts with: there is nothing in it to keep."""
+
+ANCHOR_STRENGTH = 0.01
+"""A parameter's step of 0.1 costs as much as 5e-5 of cross-entropy: one that many windows ask
+for is free, one that few ask for is not."""
+
+SLOWER = 0.1
+"""Learning rate, of that of a fresh fit."""
+
+
+def warm_start(
+    champion: Bundle | None, reservoir: Reservoir, classes: Sequence[TaskClass]
+) -> WarmStart | None:
+    """What a fine-tuning starts from; None: no champion has learned anything yet."""
+    if champion is None or champion.provenance.origin == UNTRAINED:
+        return None
+    names = tuple(task_class.name for task_class in classes)
+    moments = [reindexed(moment, names) for moment in reservoir.moments]
+    return WarmStart(champion.network, ANCHOR_STRENGTH, examples_of_moments(moments, classes))
+
+
+def slowed(options: FitOptions) -> FitOptions:
+    """The options of a fresh fit, for a fine-tuning: the anchor takes the decay's place."""
+    return replace(
+        options,
+        learning_rate=options.learning_rate * SLOWER,
+        weight_decay=0.0,
+        max_epochs=min(options.max_epochs, 30),
+        patience_epochs=min(options.patience_epochs, 8),
+    )

@@ -1,0 +1,1 @@
+"""What is remembered of a retraining: in numbers, in pictures, and where its data came from."""

@@ -1,0 +1,1 @@
+"""Retraining by the clock: when, one at a time, and what became of each run."""
