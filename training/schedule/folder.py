@@ -11,7 +11,6 @@ from controlplane.clock import Clock
 from training.errors import AlreadyRunning, StateUnavailable
 from training.schedule.journal import Journal, Outcome, StartedBy
 
-
 _PATIENCE_S = 1.0
 """Somebody who only looks whether a lock is held holds it for an instant."""
 
