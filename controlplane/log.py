@@ -20,5 +20,4 @@ def configure_log() -> None:
             renderer,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )

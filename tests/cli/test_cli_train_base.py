@@ -1,5 +1,6 @@
 """`trimtab train base` trains, compares with the rule, and says what came of it."""
 
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_a_small_training_ends_with_a_table_and_a_verdict(tmp_path: Path) -> Non
 
 
 def test_the_table_has_a_line_for_each_regime() -> None:
-    console = Console(width=120, record=True, quiet=True)
+    console = Console(width=120, record=True, file=StringIO())
     console.print(trial_table(standings([Pair(1, "diurnal", 0.9, 0.5, 0.4, 0.3, 0.2)])))
     text = console.export_text()
     assert "diurnal" in text
