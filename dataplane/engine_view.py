@@ -54,8 +54,27 @@ class EngineView:
         return bool(self._scheduler.pause_state is PauseState.UNPAUSED)
 
     def could_start(self, request: Request) -> bool:
-        """Whether the request waits for a place only, and not for a grammar, say, or for KV."""
-        return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        """Whether it waits for a place only, and not for a grammar, say, for KV, or an adapter."""
+        waits = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        return waits and self._adapter_fits(request)
+
+    def _adapter_fits(self, request: Request) -> bool:
+        """Whether the request's LoRA adapter is on the engine, or one more may be."""
+        lora, config = request.lora_request, self._scheduler.lora_config
+        if lora is None or config is None:
+            return True
+        running = {one.lora_request.lora_int_id for one in self.running if one.lora_request}
+        return lora.lora_int_id in running or len(running) < config.max_loras
+
+    def cached_tokens(self, request: Request) -> int:
+        """How many tokens of a waiting request the prefix cache holds; counts no hit."""
+        manager = self._scheduler.kv_cache_manager
+        if not manager.prefix_cache_lookup_enabled(request):
+            return 0
+        found = manager.coordinator.find_longest_cache_hit(
+            request.block_hashes, request.num_tokens - 1
+        )
+        return int(found[1])
 
     def prompt_ids(self) -> list[str]:
         """The running requests whose prompts are not through."""

@@ -1,8 +1,9 @@
 """Applies ``dataplane.budget`` to one step of the engine."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dataplane.admission import Admission
 from dataplane.budget import Pace, PrefillCap, RunningPrefill, WaitingPrompts, plan_prefill
@@ -16,6 +17,9 @@ from dataplane.weights import ClassPolicy, WeightTable
 
 PACES_INTERVAL_S = 0.02
 """How old what is known of the running decodes' paces may get: looking costs O(running)."""
+
+CACHE_INTERVAL_S = 0.1
+"""How old what is known of a head's cached prefix may get: looking costs O(its blocks)."""
 
 
 class PromptRequest(LiveRequest, Protocol):
@@ -40,16 +44,36 @@ class StepPlan:
 UNLIMITED = StepPlan()
 
 
+class _Cached(NamedTuple):
+    """What of a head was found in the prefix cache, and until when that counts."""
+
+    request_id: str
+    tokens: int
+    until_s: float
+
+
+def nothing_cached(_ticket: Ticket) -> int:
+    """Of an engine without a prefix cache."""
+    return 0
+
+
 class Shaping:
     """All calls come from the scheduler's thread.
 
     Args:
         tokens_per_decode: of a step's tokens, for a sequence that decodes: one and the
             drafted ones.
+        cached_tokens: of a waiting request, that the prefix cache spares.
     """
 
     def __init__(
-        self, *, tokens_per_decode: int, admission: Admission, intake: Intake, meter: Meter
+        self,
+        *,
+        tokens_per_decode: int,
+        admission: Admission,
+        intake: Intake,
+        meter: Meter,
+        cached_tokens: Callable[[Ticket], int] = nothing_cached,
     ) -> None:
         self.cap = PrefillCap()
         self._paces_due_s = 0.0
@@ -58,6 +82,8 @@ class Shaping:
         self._admission = admission
         self._intake = intake
         self._meter = meter
+        self._cached_tokens = cached_tokens
+        self._cached: dict[str, _Cached] = {}
 
     def plan(
         self,
@@ -75,7 +101,8 @@ class Shaping:
         Args:
             prefills: those of ``running`` whose prompts are not through.
             running: all requests on the engine.
-            heads: of the classes in which something waits, in the order in which they go.
+            heads: of the classes in which something waits, in the order in which they go,
+                without those that vLLM will not let start.
             room: what the engine has left.
             table: in force.
             model: of the time of a step; None: not known yet.
@@ -113,10 +140,12 @@ class Shaping:
 
         What is left to them and not taken is lost, so only those count that will start:
         the heads in the order in which they go, as long as slots and blocks are free for
-        them, and in slots that are left, as many more as their classes have.
+        them, and in slots that are left, as many more as their classes have. What the prefix
+        cache holds of a head is not computed; of those behind it, it is taken to hold as much.
         """
         slots, blocks = room.slots_free, room.blocks_free
         wanted: dict[str, WaitingPrompts] = {}
+        fresh: dict[str, tuple[int, float]] = {}  # the head's tokens, and how many of them count
         for ticket, policy in heads:
             if not slots:
                 break
@@ -125,16 +154,31 @@ class Shaping:
             ):
                 slots -= 1
                 blocks -= self._admission.need_blocks(ticket)
-                tokens = min(ticket.prompt_tokens + ticket.generated_tokens, room.chunk_tokens)
+                whole_tokens = ticket.prompt_tokens + ticket.generated_tokens
+                tokens = max(1, whole_tokens - self._found_cached(ticket, now_s))
+                fresh[ticket.task_class] = whole_tokens, tokens / whole_tokens
                 wanted[ticket.task_class] = WaitingPrompts(
-                    ticket.task_class, urgency(ticket, policy, now_s), tokens
+                    ticket.task_class,
+                    urgency(ticket, policy, now_s),
+                    min(tokens, room.chunk_tokens),
                 )
         for one in wanted.values() if slots else ():
-            more, tokens = self._meter.tally(one.task_class).behind_head(one.tokens, slots)
+            head_tokens, ratio = fresh[one.task_class]
+            more, tokens = self._meter.tally(one.task_class).behind_head(
+                min(head_tokens, room.chunk_tokens), slots
+            )
             slots -= more
-            tokens = min(tokens, more * room.chunk_tokens)
+            tokens = min(math.ceil(tokens * ratio), more * room.chunk_tokens)
             wanted[one.task_class] = one._replace(tokens=one.tokens + tokens)
         return list(wanted.values())
+
+    def _found_cached(self, ticket: Ticket, now_s: float) -> int:
+        last = self._cached.get(ticket.task_class)
+        if last is None or last.request_id != ticket.request_id or now_s >= last.until_s:
+            tokens = self._cached_tokens(ticket)
+            last = _Cached(ticket.request_id, tokens, now_s + CACHE_INTERVAL_S)
+            self._cached[ticket.task_class] = last
+        return last.tokens
 
     def _running_prefill(
         self, request: PromptRequest, table: WeightTable, room: Room, now_s: float

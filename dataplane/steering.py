@@ -4,7 +4,7 @@ Under the discipline ``fcfs`` it only measures: budget, memory and slots are sto
 so that an engine can be compared with itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -79,6 +79,7 @@ class Steering:
             admission=self.admission,
             intake=intake,
             meter=meter,
+            cached_tokens=lambda ticket: view.cached_tokens(queue.request_of(ticket)),
         )
         self.step_time = StepTimeStats()
         self._model: StepTimeModel | None = None
@@ -184,7 +185,7 @@ class Steering:
         if self._roomy() or not self._view.admits:
             return None
         return self._displacer.displace(
-            [head for head in self._queue.heads() if self._could_start(head[0])],
+            list(self._startable()),
             self._view.running,
             room=self._view.room(),
             table=table,
@@ -192,8 +193,11 @@ class Steering:
             now_s=now_s,
         )
 
-    def _could_start(self, ticket: Ticket) -> bool:
-        return self._view.could_start(self._queue.request_of(ticket))
+    def _startable(self) -> Iterator[tuple[Ticket, ClassPolicy]]:
+        """The heads that wait for a place only. What others leave unused would be lost."""
+        for head in self._queue.heads():
+            if self._view.could_start(self._queue.request_of(head[0])):
+                yield head
 
     def _roomy(self) -> bool:
         """Whether whoever may go next finds a slot, and memory for the longest prompt."""
@@ -207,13 +211,13 @@ class Steering:
         if not self._view.shapeable:
             return UNLIMITED
         prefills = self._view.prefills()
-        may_admit = len(self._queue) and self._view.slots_free()
+        may_admit = len(self._queue) and self._view.slots_free() and self._view.admits
         if not prefills and not may_admit:
             return UNLIMITED
         return self._shaping.plan(
             prefills,
             self._view.running,
-            self._queue.heads() if may_admit else (),
+            self._startable() if may_admit else (),
             room=self._view.room(),
             table=table,
             model=self._model,

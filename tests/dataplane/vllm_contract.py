@@ -169,6 +169,18 @@ _METHODS = (
         "counts by it what a preemption would free",
         ("request_id",),
     ),
+    Method(
+        "vllm.v1.core.kv_cache_manager:KVCacheManager",
+        "prefix_cache_lookup_enabled",
+        "asks by it whether the prefix cache spares a request anything",
+        ("request",),
+    ),
+    Method(
+        "vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator",
+        "find_longest_cache_hit",
+        "leaves no tokens of a step to what the prefix cache spares",
+        ("block_hashes", "max_cache_hit_length"),
+    ),
 )
 
 
@@ -190,6 +202,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "max_model_len": "knows by it how much memory the longest sequence takes",
         "adaptive_long_prefill_threshold": "foresees by it how long vLLM makes a chunk",
         "scheduler_config": "foresees by it how long vLLM makes a chunk",
+        "lora_config": "waits for no request whose adapter does not fit onto the engine",
         "pause_state": "preempts for nobody in a pause",
         "prev_step_scheduled_req_ids": "takes out whom it preempts, who is then new to the workers",
     },
@@ -203,6 +216,7 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
         "sampling_params": "finds the class's name and the token limit in it",
         "priority": "sorts requests into classes by it",
         "lora_request": "sorts requests into classes by it",
+        "block_hashes": "looks a waiting prompt up in the prefix cache by them",
         "has_encoder_inputs": "leaves chunks alone that pictures are read with",
         "status": "cuts the chunks of what runs only",
     },
@@ -226,6 +240,13 @@ _ATTRIBUTES: dict[str, dict[str, str]] = {
     "vllm.v1.core.kv_cache_manager:KVCacheManager": {
         "usage": "exports it",
         "block_pool": "asks it for free memory",
+        "coordinator": "looks waiting prompts up in the prefix cache there",
+    },
+    "vllm.lora.request:LoRARequest": {
+        "lora_int_id": "tells adapters apart by it",
+    },
+    "vllm.config.lora:LoRAConfig": {
+        "max_loras": "waits for no request whose adapter does not fit onto the engine",
     },
     "vllm.v1.core.kv_cache_manager:KVCacheBlocks": {"blocks": "counts a request's own blocks"},
     "vllm.v1.core.kv_cache_utils:KVCacheBlock": {"ref_cnt": "counts a request's own blocks by it"},
