@@ -1,5 +1,6 @@
 """The door: each request gets a ticket with its class and its age."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -73,7 +74,8 @@ class Intake:
         # The API process stamps arrivals with its wall clock, which is this host's. It is
         # looked at once, here: a clock that steps later ages nobody.
         transit_s = self._clock.wall_s() - request.arrival_time
-        ticket.arrived_s = now_s - min(max(transit_s, 0.0), LONGEST_TRANSIT_S)
+        if math.isfinite(transit_s):
+            ticket.arrived_s = now_s - min(max(transit_s, 0.0), LONGEST_TRANSIT_S)
         parameters = request.sampling_params
         extra = getattr(parameters, "extra_args", None) or {}
         ticket.prompt_tokens = request.num_prompt_tokens

@@ -128,6 +128,7 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         """Stop the plugin's threads."""
         with self._barrier:
             self._subscriber.stop()
+        with self._barrier:
             self._exporter.stop()
         super().shutdown()
 

@@ -100,7 +100,10 @@ class ClassPolicy:
                 raise ValueError(f"{name} must be positive and finite, got {value}")
         if self.max_wait_s is not None and not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s must be positive, got {self.max_wait_s}")
-        object.__setattr__(self, "gain_per_s", self.weight / self.slo.ttft_s)
+        gain_per_s = self.weight / self.slo.ttft_s
+        if not math.isfinite(gain_per_s):
+            raise ValueError(f"weight {self.weight} over ttft_s {self.slo.ttft_s} is too large")
+        object.__setattr__(self, "gain_per_s", gain_per_s)
         object.__setattr__(self, "terms", (self.slo.ttft_s, self.late, self.max_wait_s))
 
 

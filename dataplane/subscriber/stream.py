@@ -72,8 +72,9 @@ class Subscriber:
         """Stop following; the snapshot in force stays until its TTL."""
         self._stopped.set()
         # The channel is closed by the thread that opened it: here, only the call is ended.
-        if self._call is not None:
-            self._call.cancel()
+        call = self._call
+        if call is not None:
+            call.cancel()
         self._thread.join(timeout_s)
 
     @property

@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +63,13 @@ def test_a_stepped_clock_gives_no_negative_and_no_endless_age(
     arrival = Arrival(clock.wall_s())
     clock.wall_offset_s += step_s
     assert clock.now_s - intake.ticket_of(arrival).arrived_s == pytest.approx(age_s)
+
+
+@pytest.mark.parametrize("stamp", [math.nan, math.inf, -math.inf])
+def test_a_stamp_that_is_no_time_counts_as_now(
+    intake: Intake, clock: HandClock, stamp: float
+) -> None:
+    assert intake.ticket_of(Arrival(stamp)).arrived_s == clock.now_s
 
 
 def test_a_clock_that_steps_later_ages_nobody(intake: Intake, clock: HandClock) -> None:

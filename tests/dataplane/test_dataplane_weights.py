@@ -30,6 +30,11 @@ def test_an_unnamed_class_is_the_least_urgent_of_all() -> None:
     assert (unnamed.weight, unnamed.slo.ttft_s) == (0.5, 30.0)
 
 
+def test_a_gain_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"weight 1e\+308 over ttft_s 0.01 is too large"):
+        ClassPolicy("a", 1e308, 1.0, Slo(0.01))
+
+
 def test_neutral_means_default_weights_and_nothing_else_changes() -> None:
     neutral = table(vip=VIP, batch=BATCH).neutralised()
     assert neutral.neutral
