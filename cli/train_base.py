@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -139,20 +140,22 @@ def _report(console: Console, pairs: "Sequence[Pair]", bundle: "Bundle", out: Pa
 
 
 def trial_table(found: "Mapping[str, Standing]") -> Table:
-    """A line for each regime: loss under both, and the change with its interval."""
-    table = Table()
-    table.add_column("regime")
-    for column in ("pairs", "rule", "learned", "change", "95% interval", "wins", "worst class"):
+    """A line for each regime: loss under both, and the change with its interval.
+
+    Narrow enough for 80 columns.
+    """
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column("regime", no_wrap=True)
+    for column in ("rule", "learned", "change", "95% interval", "wins", "worst class"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, row in found.items():
         table.add_row(
             name,
-            f"{row.pairs}",
-            f"{row.rule:.4f}",
-            f"{row.learned:.4f}",
+            f"{row.rule:.3f}",
+            f"{row.learned:.3f}",
             f"{row.change_ratio:+.1%}",
-            f"{row.low:+.4f} to {row.high:+.4f}",
-            f"{row.wins}",
-            f"{row.rule_worst:.3f} -> {row.learned_worst:.3f}",
+            f"{row.low:+.3f}, {row.high:+.3f}",
+            f"{row.wins}/{row.pairs}",
+            f"{row.rule_worst:.2f}, {row.learned_worst:.2f}",
         )
     return table

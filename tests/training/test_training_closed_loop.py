@@ -20,13 +20,13 @@ from training.closed_loop.controller import (
 )
 from training.closed_loop.plant import fleet_at
 from training.closed_loop.steer import Steered, steer
-from training.closed_loop.telemetry import windows
 from training.simulator.model import Fleet
 from training.simulator.play import play
 from training.simulator.policies import value_shares
 from training.simulator.regimes import REGIMES, draw_scenario
 from training.simulator.rollout import simulate
 from training.simulator.scenario import Scenario
+from training.simulator.scene import Measurement
 from training.simulator.traffic import REFERENCE
 from training.simulator.workload import Workload
 
@@ -126,14 +126,6 @@ def test_before_the_first_tick_nothing_is_known() -> None:
     assert np.isfinite(waiting).all()
 
 
-def test_windows_are_those_of_the_series() -> None:
-    steered = steer(busy(), FLEET, VALUE)
-    for one, other in zip(steered.windows, windows(steered.series, CLASSES), strict=False):
-        assert one.end_unix_s == other.end_unix_s
-        for signal in Signal:
-            np.testing.assert_array_equal(one.signals[signal], other.signals[signal])
-
-
 def test_the_controller_sees_nothing_of_what_is_to_come() -> None:
     whole, cut_s = busy().workload, 40.0
     begun = Scenario.steady("begun", whole.between(0.0, cut_s))
@@ -151,12 +143,8 @@ def test_errors_are_violations_and_wholly_lost() -> None:
     well, ill = (steer(one, FLEET, VALUE) for one in (scenario, failing))
     # The engines do the same work: who was late is late still.
     in_violation = ~well.outcomes.met | fails
-    violated_per_s = sum(
-        window.signals[Signal.VIOLATIONS_PER_S][:, -1]
-        for window in windows(ill.series, CLASSES)[1:]
-    )
     expected = [in_violation[scenario.workload.class_index == kind].sum() for kind in range(3)]
-    np.testing.assert_allclose(violated_per_s * STEP_S, expected)
+    np.testing.assert_array_equal(ill.series[:, :, Measurement.VIOLATED].sum(axis=0), expected)
     assert ill.loss.mean > well.loss.mean
 
 

@@ -4,7 +4,7 @@ Rates are per second of a tick, gauges as they are at its end, a mean TTFT is un
 first token came, and so is everything before the fleet's first tick: what the query of
 ``controlplane.telemetry`` gives of engines that are scraped within every tick.
 
-Shapes: C classes, T ticks of the run, S steps of a window, M measurements.
+Shapes: C classes, M measurements.
 """
 
 from collections.abc import Sequence
@@ -70,13 +70,3 @@ class Telemetry:
                 for row, signal in enumerate(_ROWS)
             },
         )
-
-
-def windows(series: Float, classes: Sequence[TaskClass]) -> tuple[Window, ...]:
-    """Of a run's series [T, C, M]: what was to be read before each tick, and after the last."""
-    telemetry = Telemetry(classes, len(series))
-    read = [telemetry.window()]
-    for measured in series:
-        telemetry.observe(measured)
-        read.append(telemetry.window())
-    return tuple(read)

@@ -84,15 +84,24 @@ def lessons_of(
     ticks = ticks_of(scenario)
     chosen = sorted(rng.choice(ticks, size=min(options.states, ticks), replace=False).tolist())
     steered = steer(scenario, world.fleet, controller, guard=guard, keep=chosen)
-    examiner = _Examiner(world, scenario, steered, controller, guard, options, rng)
+    examiner = _Examiner(
+        world=world,
+        scenario=scenario,
+        steered=steered,
+        controller=controller,
+        guard=guard,
+        options=options,
+        rng=rng,
+    )
     return steered.loss, tuple(examiner.lessons())
 
 
 class _Examiner:
     """Makes lessons of the states of one run."""
 
-    def __init__(  # noqa: PLR0917 - as they come
+    def __init__(
         self,
+        *,
         world: World,
         scenario: Scenario,
         steered: Steered,
