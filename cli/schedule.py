@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from controlplane.clock import SystemClock
 from controlplane.log import configure_log
 from training.errors import AlreadyRunning, BadSchedule, StateUnavailable
 from training.schedule.folder import StateFolder
-from training.schedule.journal import Outcome, PastRun, Timetable
+from training.schedule.journal import LOST_CAUSE, Outcome, PastRun, Timetable
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="the control plane's YAML file")]
 DEFAULT_CONFIG = Path("trimtab.yaml")
@@ -41,6 +41,10 @@ def schedule(
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="instead of the one in the configuration")
     ] = None,
+    control_plane: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="instead of `listen` in the configuration"),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -60,7 +64,8 @@ def schedule(
         fail("a schedule needs its times", fix=f"pass --cron: {EXAMPLE}", code=ExitCode.USAGE)
     folder = StateFolder(configuration(config).training.state)
     configure_log()
-    command = run_of_schedule(since_s=since, config=config, prometheus=prometheus)
+    addresses = {"--prometheus": prometheus, "--control-plane": control_plane}
+    command = run_of_schedule(since_s=since, config=config, addresses=addresses)
     if cron is None:
         raise typer.Exit(run_command(command))
     plan = SchedulePlan(Timetable(cron, timezone), command, grace_s=int(grace), at_once=now)
@@ -71,10 +76,19 @@ def schedule(
         fail(str(error), fix=EXAMPLE, code=ExitCode.USAGE)
 
 
-def run_of_schedule(*, since_s: float, config: Path, prometheus: str | None) -> tuple[str, ...]:
-    """The command of one run. -P: a folder named `cli` where it runs must not be taken for it."""
-    named = () if prometheus is None else ("--prometheus", prometheus)
+def run_of_schedule(
+    *, since_s: float, config: Path, addresses: Mapping[str, str | None]
+) -> tuple[str, ...]:
+    """The command of one run.
+
+    Args:
+        since_s: history that it reads.
+        config: the control plane's file.
+        addresses: by option; None: the configuration says.
+    """
+    named = [text for pair in addresses.items() if pair[1] is not None for text in pair if text]
     arguments = ("--since", f"{since_s}s", "--config", str(config.absolute()), *named)
+    # -P: a folder named `cli` where it runs must not be taken for this one.
     program = (sys.executable, "-P", "-m", "cli", "train", "run")
     return (*program, *arguments, "--json", "--started-by", "schedule")
 
@@ -125,8 +139,7 @@ def _as_it_stands(run: PastRun, *, in_hand: bool) -> PastRun:
     """A run that is noted as running while nobody runs was killed."""
     if run.outcome is not Outcome.RUNNING or in_hand:
         return run
-    cause = "it ended without a word: the process was killed"
-    return PastRun(run.number, run.started_by, run.started_unix_s, Outcome.LOST, None, None, cause)
+    return replace(run, outcome=Outcome.LOST, cause=LOST_CAUSE)
 
 
 def _next_unix_s(timetable: Timetable) -> float | None:

@@ -61,6 +61,10 @@ def run(
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="instead of the one in the configuration")
     ] = None,
+    control_plane: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="instead of `listen` in the configuration"),
+    ] = None,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="of the initial weights and the order")
     ] = 0,
@@ -75,7 +79,12 @@ def run(
     configure_log()
     folder = StateFolder(settings.training.state)
     asked = _Asked(
-        prometheus or settings.prometheus.url, since, seed, min_examples, progress=not as_json
+        prometheus or settings.prometheus.url,
+        control_plane or settings.listen,
+        since,
+        seed,
+        min_examples,
+        progress=not as_json,
     )
     with registry_failures(), state_failures(), _training_failures():
         with folder.retrain(started_by, SystemClock()) as in_hand:
@@ -93,6 +102,7 @@ class _Asked:
     """What the command line says of a run."""
 
     prometheus_url: str
+    control_plane: str
     since_s: float
     seed: int
     min_examples: int
@@ -122,7 +132,7 @@ def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path)
             since_s=asked.since_s,
             end_unix_s=SystemClock().unix_s(),
             options=FitOptions(seed=asked.seed, min_examples=asked.min_examples),
-            memory=recall(state, reading=_reading(settings.listen)),
+            memory=recall(state, reading=_reading(asked.control_plane)),
             progress=asked.progress,
         )
 
@@ -132,17 +142,17 @@ def _reading(address: str) -> "Reading | None":
     from training.online.recalibration import Reading  # noqa: PLC0415 - as above
     from training.simulator.step_fit import StepSums  # noqa: PLC0415 - as above
 
+    sums = {}
     try:
         with WeightsClient(address) as client:
             engines = client.status().engines
-    except ClientError as error:
+        for engine in engines:
+            if engine.last_report is not None and engine.last_report.step_time is not None:
+                told = engine.last_report.step_time
+                sums[engine.engine_id] = StepSums.reported(told.steps, told.gram, told.moment)
+    except (ClientError, ValueError) as error:
         log.warning("the simulator's calibration stays as it was", cause=str(error))
         return None
-    sums = {}
-    for engine in engines:
-        if engine.last_report is not None and engine.last_report.step_time is not None:
-            told = engine.last_report.step_time
-            sums[engine.engine_id] = StepSums.reported(told.steps, told.gram, told.moment)
     return Reading(SystemClock().unix_s(), sums)
 
 

@@ -60,12 +60,14 @@ def test_cron_job_runs_a_command_that_exists() -> None:
 
 
 def test_run_of_a_schedule_is_a_command_that_exists(config: Path) -> None:
-    command = run_of_schedule(since_s=31_622_400, config=config, prometheus="http://127.0.0.1:1")
+    addresses = {"--prometheus": "http://127.0.0.1:1", "--control-plane": None}
+    command = run_of_schedule(since_s=31_622_400, config=config, addresses=addresses)
     module = command.index("cli")
     options = parsed(list(command[module + 1 :]))
     assert options["since"] == 31_622_400
     assert options["started_by"] is StartedBy.SCHEDULE
     assert options["as_json"]
+    assert (options["prometheus"], options["control_plane"]) == ("http://127.0.0.1:1", None)
 
 
 @pytest.mark.parametrize(

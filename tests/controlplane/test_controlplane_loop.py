@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from virtual_clock import VirtualClock
 
+from controlplane.dither import Dither
 from controlplane.errors import PrometheusUnreachable, StaleWindow
 from controlplane.forecaster import Champion, Forecaster
 from controlplane.guardrails import default_shares
@@ -13,7 +14,8 @@ from controlplane.loop import ControlLoop, run_every
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing
 from controlplane.publisher import Publisher
-from controlplane.snapshot import Mode, Plan
+from controlplane.snapshot import Decision, Mode, Plan
+from controlplane.wire import decision_from_wire, decision_to_wire
 from models.bundle import Bundle
 from models.classes import TaskClass
 from models.rule import rule_shares
@@ -226,3 +228,25 @@ async def test_unknown_window_never_gives_an_unusable_weight(
         await loop.tick()
         assert sum(latest().shares) == pytest.approx(1.0)
         assert np.isfinite(latest().shares).all()
+
+
+async def test_dither_is_published_within_the_guardrails_and_kept_with_the_decision(
+    loop: ControlLoop,
+    latest: Latest,
+    clock: VirtualClock,
+    task_classes: tuple[TaskClass, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await loop.tick()
+    assert [one.dither for one in latest().classes] == [None, None]
+    monkeypatch.setattr(loop, "_dither", Dither(0.05, hold_s=TICK_S, seed=2))
+    shares, seen = [], set()
+    for _ in range(60):
+        clock.elapsed_s += TICK_S
+        await loop.tick()
+        shares.append(np.array(latest().shares))
+        seen.add(tuple(one.dither for one in latest().classes))
+        assert decision_from_wire(decision_to_wire(Decision(1, 1, latest()))).plan == latest()
+    assert len(seen) > 2
+    assert np.abs(np.diff(np.log(shares), axis=0)).max() <= STEP + 1e-9
+    assert np.min(shares, axis=0)[1] >= task_classes[1].floor - 1e-12

@@ -17,6 +17,7 @@ import requests
 from models.bundle import Bundle
 from models.errors import UnknownVersion
 from models.registry import CHALLENGER, Registry, RegistryLocation
+from models.registry_runs import patient
 from models.versions import DatasetRecord, RunRecord
 
 pytestmark = pytest.mark.system
@@ -155,17 +156,35 @@ def test_run_of_a_promoted_version_says_why(location: RegistryLocation) -> None:
     assert run.data.tags["promotion.actor"] == "ada"
 
 
-def test_store_that_another_process_writes_to_is_waited_for(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_store_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
     registry = Registry(RegistryLocation(f"sqlite:///{tmp_path}/mlflow.db"))
     registry.register(Bundle.untrained(), alias=None, run=RunRecord("first"))
     writer = sqlite3.connect(tmp_path / "mlflow.db", check_same_thread=False)
     writer.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(8.0, writer.rollback)  # SQLite itself waits for five seconds
-    release.start()
+    released = threading.Event()
+
+    def release() -> None:
+        released.set()
+        writer.rollback()
+
+    timer = threading.Timer(3.0, release)
+    timer.start()
     version = registry.register(Bundle.untrained(), alias=CHALLENGER, run=RunRecord("second"))
-    release.join()
+    assert released.is_set()
+    timer.join()
     writer.close()
     assert [one.version for one in registry.versions()] == [version, "1"]
-    assert "locked" in capfd.readouterr().err, "it never met the lock"
+
+
+def test_locked_store_is_asked_again_and_a_broken_one_is_not() -> None:
+    answers = ["database is locked", "database is locked", "no such table"]
+    asked = []
+
+    @patient
+    def ask() -> None:
+        asked.append(1)
+        raise OSError(answers[len(asked) - 1])
+
+    with pytest.raises(OSError, match="no such table"):
+        ask()
+    assert len(asked) == 3

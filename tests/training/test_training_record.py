@@ -157,6 +157,12 @@ def test_dataset_is_named_by_its_range_and_told_apart_by_its_values(history: Win
     assert record.digest != dataset_record(other, LINEAGE).digest
 
 
+def test_password_of_the_source_is_not_kept(history: Window) -> None:
+    secret = Lineage(source="https://ada:secret@metrics.example:9090/prom")
+    assert dataset_record(history, secret).source == "https://metrics.example:9090/prom"
+    assert dataset_record(history, Lineage()).source == "a history at hand"
+
+
 def test_git_sha_is_a_commit_or_nothing() -> None:
     sha = git_sha()
     assert sha is None or re.fullmatch("[0-9a-f]{40}", sha)

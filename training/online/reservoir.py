@@ -61,6 +61,7 @@ class Reservoir:
         self._capacity = capacity
         self._seed = seed
         self._kept: list[Kept] = []
+        self._counts: Counter[Stratum] = Counter()
         self._seen: Counter[Stratum] = Counter()
         self._were_largest: set[Stratum] = set()
 
@@ -76,7 +77,7 @@ class Reservoir:
     @property
     def counts(self) -> Mapping[Stratum, int]:
         """How many are kept of each stratum."""
-        return Counter(kept.stratum for kept in self._kept)
+        return dict(self._counts)
 
     def offer_all(self, history: Window) -> None:
         """Offer every moment of a history that ends later than all offered before."""
@@ -98,11 +99,15 @@ class Reservoir:
         self.newest_end_unix_s = max(self.newest_end_unix_s, moment.end_unix_s)
         self._seen[new.stratum] += 1
         if len(self._kept) < self._capacity:
-            self._kept.append(new)
+            self._add(new)
             return
         place = self._place_for(new.stratum, np.random.default_rng((self._seed, self.offered)))
         if place is not None:
-            self._kept[place] = new
+            old, self._kept[place] = self._kept[place].stratum, new
+            self._counts[new.stratum] += 1
+            self._counts[old] -= 1
+            if self._counts[old] == 0:
+                del self._counts[old]
 
     def save(self, path: Path) -> None:
         """Write, whole or not at all.
@@ -139,7 +144,8 @@ class Reservoir:
             BadFile: it can't be read, or holds no reservoir of this format.
         """
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            # Opened here: NumPy leaves a file open that turns out to be no archive.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 header = json.loads(stored["header"].tobytes())
                 return cls._restored(header, stored["values"])
         except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -158,14 +164,17 @@ class Reservoir:
         for described in header["kept"]:
             shape = (len(Signal), len(described["task_classes"]), MOMENT_STEPS)
             stop = first + math.prod(shape)
-            restored._kept.append(_undescribed(described, values[first:stop].reshape(shape)))
+            restored._add(_undescribed(described, values[first:stop].reshape(shape)))
             first = stop
         return restored
 
+    def _add(self, new: Kept) -> None:
+        self._kept.append(new)
+        self._counts[new.stratum] += 1
+
     def _place_for(self, kind: Stratum, dice: np.random.Generator) -> int | None:
         """Whose place a moment of this kind takes; None: it is not kept."""
-        counts = self.counts
-        most = max(counts.values())
+        counts, most = self._counts, max(self._counts.values())
         largest = [one for one in sorted(counts) if counts[one] == most]
         self._were_largest.update(largest)
         if kind not in self._were_largest:

@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from models.versions import DatasetRecord
 from models.window import Signal, Window
@@ -51,7 +52,7 @@ def dataset_record(history: Window, lineage: Lineage) -> DatasetRecord:
         tags["git_sha"] = lineage.git_sha
     return DatasetRecord(
         name=f"windows {start} to {end}",
-        source=lineage.source or "a history at hand",
+        source=_without_password(lineage.source or "a history at hand"),
         digest=_digest(history),
         tags=tags,
     )
@@ -64,6 +65,12 @@ def span_unix_s(history: Window) -> tuple[float, float]:
 
 def _iso(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, tz=UTC).isoformat(timespec="seconds")
+
+
+def _without_password(url: str) -> str:
+    """What is kept for all to read names no user."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _digest(history: Window) -> str:

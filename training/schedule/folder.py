@@ -11,6 +11,9 @@ from controlplane.clock import Clock
 from training.errors import AlreadyRunning, StateUnavailable
 from training.schedule.journal import Journal, Outcome, StartedBy
 
+_PATIENCE_S = 1.0
+"""Somebody who only looks whether a lock is held holds it for an instant."""
+
 
 @dataclass(slots=True)
 class RunInHand:
@@ -79,8 +82,8 @@ class StateFolder:
             raise
 
     @contextmanager
-    def _lock(self, name: str, busy: str) -> Iterator[None]:
-        lock = FileLock(self.path / name, timeout=0)
+    def _lock(self, name: str, busy: str, *, patience_s: float = _PATIENCE_S) -> Iterator[None]:
+        lock = FileLock(self.path / name, timeout=patience_s)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -97,7 +100,7 @@ class StateFolder:
         if not (self.path / name).exists():
             return False
         try:
-            with self._lock(name, name):
+            with self._lock(name, name, patience_s=0):
                 return False
         except AlreadyRunning:
             return True

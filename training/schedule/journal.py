@@ -16,6 +16,8 @@ from training.errors import StateUnavailable
 KEPT_RUNS = 1000
 """Six weeks of hourly ones; older rows are dropped."""
 
+LOST_CAUSE = "it ended without a word: the process was killed"
+
 _BUSY_TIMEOUT_S = 30.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -91,7 +93,7 @@ class Journal:
         with self._opened() as connection:
             connection.execute(
                 "UPDATE runs SET outcome = ?, cause = ? WHERE outcome = ?",
-                (Outcome.LOST, "it ended without a word: the process was killed", Outcome.RUNNING),
+                (Outcome.LOST, LOST_CAUSE, Outcome.RUNNING),
             )
             return self._insert(connection, started_by, now_unix_s, Outcome.RUNNING, None)
 
