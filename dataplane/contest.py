@@ -121,6 +121,11 @@ class Contest:
         lanes = self._waiting.get(task_class)
         return lanes.past_slo(self._table, self._now_s) if lanes else 0
 
+    def turned_late(self, task_class: str) -> int:
+        """How many of a class were ever seen to wait longer than that."""
+        lanes = self._classes.get(task_class)
+        return 0 if lanes is None else lanes.turned_late
+
     def oldest_arrival_s(self, task_class: str) -> float | None:
         """When the oldest waiting request of a class arrived; None: none waits."""
         lanes = self._waiting.get(task_class)
