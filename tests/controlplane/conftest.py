@@ -1,24 +1,32 @@
 """A publisher on a real store, and a gRPC server on loopback in front of it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 import pytest_asyncio
 from door import Door
+from memory_registry import MemoryRegistry
 from virtual_clock import VirtualClock
 
 from controlplane.admin import AdminDesk
 from controlplane.broadcast import Broadcast
+from controlplane.canary import TrialLimits, TrialPolicy
 from controlplane.clock import SystemClock
-from controlplane.guardrails import default_shares
+from controlplane.dither import OFF
+from controlplane.forecaster import Forecaster
+from controlplane.guardrails import Bounds, default_shares
 from controlplane.metrics import Metrics
+from controlplane.pilot import Pilot
 from controlplane.publisher import FleetPolicy, Publisher
 from controlplane.push import PushService
+from controlplane.registry_thread import RegistryThread
 from controlplane.restart import Lineage
 from controlplane.snapshot import ClassRule, Discipline
+from controlplane.status import EngineStatus
 from controlplane.store.sqlite import SqliteStore
+from controlplane.trials import Trials
 from models.classes import LatePolicy, Slo, TaskClass
 from protos.trimtab.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from protos.trimtab.v1.weights_pb2_grpc import add_WeightsServiceServicer_to_server
@@ -75,6 +83,60 @@ def publisher(
         clock=clock,
         metrics=metrics,
     )
+
+
+@pytest.fixture
+def forecaster(task_classes: tuple[TaskClass, ...]) -> Forecaster:
+    return Forecaster(task_classes)
+
+
+@pytest.fixture
+def registry() -> MemoryRegistry:
+    return MemoryRegistry()
+
+
+@pytest.fixture
+def new_trials(
+    *,
+    task_classes: tuple[TaskClass, ...],
+    registry: MemoryRegistry,
+    forecaster: Forecaster,
+    publisher: Publisher,
+    store: SqliteStore,
+    clock: VirtualClock,
+    metrics: Metrics,
+) -> Callable[[Callable[[], tuple[EngineStatus, ...]]], Trials]:
+    """Of the engines that are connected."""
+
+    def trials(engines: Callable[[], tuple[EngineStatus, ...]]) -> Trials:
+        return Trials(
+            policy=TrialPolicy(
+                ratio=0.3,
+                block_s=4.0,
+                washout_s=1.0,
+                limits=TrialLimits(alpha=0.05, margin=0.5, max_pairs=40),
+                watch_s=3600.0,
+            ),
+            task_classes=task_classes,
+            registry=RegistryThread(lambda: registry),
+            serving=forecaster,
+            new_pilot=lambda shares: Pilot(
+                task_classes, bounds=Bounds(), dither=OFF, shares=shares
+            ),
+            engines=engines,
+            publisher=publisher,
+            store=store,
+            clock=clock,
+            metrics=metrics,
+        )
+
+    return trials
+
+
+@pytest.fixture
+def trials(new_trials: Callable[[Callable[[], tuple[EngineStatus, ...]]], Trials]) -> Trials:
+    """Of no engine."""
+    return new_trials(lambda: ())
 
 
 @pytest_asyncio.fixture
