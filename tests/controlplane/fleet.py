@@ -5,16 +5,14 @@ from collections.abc import Callable
 
 import numpy as np
 from door import Door
-from memory_registry import MemoryRegistry
 from stream_engine import StreamEngine
 from virtual_clock import VirtualClock
 
 from controlplane.errors import PrometheusUnreachable
-from controlplane.forecaster import Champion, Forecaster
+from controlplane.hotswap import ChampionWatch
 from controlplane.loop import ControlLoop
 from controlplane.store.sqlite import SqliteStore
 from controlplane.trials import Trials
-from models.bundle import Bundle
 from models.window import STEP_S, STEPS, Signal, Window
 
 TICK_S = 1.0
@@ -33,8 +31,7 @@ class Fleet:
         *,
         door: Door,
         clock: VirtualClock,
-        forecaster: Forecaster,
-        registry: MemoryRegistry,
+        watch: ChampionWatch,
         trials: Trials,
         store: SqliteStore,
         new_loop: Callable[["Fleet"], ControlLoop],
@@ -42,12 +39,11 @@ class Fleet:
     ) -> None:
         self.door = door
         self.clock = clock
-        self.forecaster = forecaster
-        self.registry = registry
         self.trials = trials
         self.store = store
         self.engines = engines
         self.blind = False
+        self._watch = watch
         self._loop = new_loop(self)
 
     def fetch(self, end_unix_s: float) -> Window:
@@ -62,7 +58,7 @@ class Fleet:
 
     async def tick(self) -> None:
         """One tick; then all engines run what is for them, serve, and have reported."""
-        self._swap()
+        await self._watch.poll()
         await self.trials.poll()
         await self._loop.tick()
         self.clock.elapsed_s += TICK_S
@@ -100,12 +96,6 @@ class Fleet:
 
     def close(self) -> None:
         self._loop.close()
-
-    def _swap(self) -> None:
-        """What the watch of the champion does."""
-        champion = self.registry.aliases["champion"]
-        if self.forecaster.serving_version != champion:
-            self.forecaster.swap(Champion(champion, Bundle.untrained()))
 
     def _runs_its_own(self, engine: StreamEngine) -> bool:
         wanted = self.door.broadcast.latest_for(engine.engine_id)

@@ -1,113 +1,35 @@
 """Models on trial: real streams, a real store, a registry in memory, and hours in seconds."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
-import grpc
 import pytest
-import pytest_asyncio
 from door import Door
 from fleet import Fleet
 from memory_registry import MemoryRegistry
-from stream_engine import StreamEngine
 from virtual_clock import VirtualClock
 
 from controlplane.canary import Outcome, TrialLimits
-from controlplane.dither import OFF
-from controlplane.forecaster import Forecaster
-from controlplane.guardrails import Bounds, default_shares
-from controlplane.loop import ControlLoop
-from controlplane.metrics import Metrics
-from controlplane.modes import MissLimits, Standing
-from controlplane.pilot import Pilot
 from controlplane.publisher import Publisher
-from controlplane.snapshot import Discipline, Mode
+from controlplane.snapshot import Discipline
 from controlplane.status import EngineStatus
 from controlplane.store.sqlite import EventKind, SqliteStore
 from controlplane.trials import Trials
-from models.classes import TaskClass
 from models.succession import objection_to
 from models.verdicts import Verdict, verdicts_to_json
-from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceStub
 
 BLOCK_TICKS = 4
 PAIR_TICKS = 2 * BLOCK_TICKS
-LATE_RATIO = {"1": 0.4, "harmful": 0.95, "fine": 0.1, "same": 0.4}
 
 NewTrials = Callable[[Callable[[], tuple[EngineStatus, ...]]], Trials]
 NewFleet = Callable[[int], Fleet]
-
-
-@pytest_asyncio.fixture
-async def new_fleet(
-    *,
-    door: Door,
-    clock: VirtualClock,
-    forecaster: Forecaster,
-    registry: MemoryRegistry,
-    new_trials: NewTrials,
-    task_classes: tuple[TaskClass, ...],
-    publisher: Publisher,
-    store: SqliteStore,
-    metrics: Metrics,
-) -> AsyncIterator[NewFleet]:
-    fleets: list[Fleet] = []
-
-    async with grpc.aio.insecure_channel(door.address) as channel:
-        stub = WeightsServiceStub(channel)
-
-        def build(engines: int) -> Fleet:
-            trials = new_trials(lambda: door.push.engines)
-
-            def new_loop(fleet: Fleet) -> ControlLoop:
-                pilot = Pilot(
-                    task_classes, bounds=Bounds(), dither=OFF, shares=default_shares(task_classes)
-                )
-                return ControlLoop(
-                    task_classes=task_classes,
-                    fetch=fleet.fetch,
-                    forecaster=forecaster,
-                    publisher=publisher,
-                    limits=MissLimits(hold_after_missed=2, static_after_missed=6),
-                    pilot=pilot,
-                    tick_s=60.0,
-                    standing=Standing(Mode.STATIC, "first start, no window yet"),
-                    clock=clock,
-                    metrics=metrics,
-                    trials=trials,
-                )
-
-            fleets.append(
-                Fleet(
-                    door=door,
-                    clock=clock,
-                    forecaster=forecaster,
-                    registry=registry,
-                    trials=trials,
-                    store=store,
-                    new_loop=new_loop,
-                    engines=[
-                        StreamEngine(stub, f"engine-{number}", LATE_RATIO)
-                        for number in range(1, engines + 1)
-                    ],
-                )
-            )
-            return fleets[-1]
-
-        yield build
-        for fleet in fleets:
-            for engine in fleet.engines:
-                await engine.leave()
-            fleet.close()
+ENDED = EventKind.TRIAL_ENDED
 
 
 def details(store: SqliteStore, *kinds: EventKind) -> list[str]:
     return [event.detail for event in store.events() if event.kind in kinds]
-
-
-ENDED = EventKind.TRIAL_ENDED
 
 
 async def test_canaries_run_the_challenger_by_turns_and_each_engine_sees_only_newer_versions(
