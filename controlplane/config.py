@@ -478,7 +478,7 @@ def _dither_fits_step(config: Config) -> Iterator[str]:
 
 def _turn_holds_ticks(config: Config) -> Iterator[str]:
     counted_s = config.canary.block_s - config.canary.washout_s
-    if counted_s < 2 * config.tick_s:
+    if config.canary.enabled and counted_s < 2 * config.tick_s:
         yield (
             f"canary.block_s: {config.canary.block_s:g} leaves {counted_s:g} s after washout_s "
             f"({config.canary.washout_s:g}), less than two ticks of tick_s ({config.tick_s:g})"

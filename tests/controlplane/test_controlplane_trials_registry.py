@@ -45,7 +45,7 @@ async def test_a_harmful_challenger_is_refused_and_the_next_one_promoted(
     fleet = new_fleet(1)
     assert train(registry) == "2"
     await fleet.until_over()
-    with pytest.raises(PromotionRefused, match="it did harm on trial: loss .0.55"):
+    with pytest.raises(PromotionRefused, match="it did harm on trial"):
         registry.promote("2", actor="eve", reason="hurry")
     assert train(registry) == "3"
     await fleet.tick()
