@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,28 +22,10 @@ from benchmarks.stack.cores import core_for_engine
 from benchmarks.stack.engine import VllmEngine
 from benchmarks.stack.snapshot_server import SnapshotServer
 from training.simulator.calibration import Calibration
-from training.simulator.traffic import REFERENCE, ClassTraffic
-
-TPOT_S = 0.2
-"""Objective for the time per token, where the reference has one. On the small engine on one CPU
-core a step of mixed work takes the reference's 0.1 s: an objective that every policy misses, or
-none, tells them apart no more than chance does."""
+from training.simulator.traffic import REFERENCE
 
 _Result = TypeVar("_Result")
 Begin = Callable[[str], None]
-
-
-def _in_reach(kind: ClassTraffic) -> ClassTraffic:
-    """The same traffic, with an objective for the time per token that this engine can meet."""
-    slo = kind.task_class.slo
-    if slo.tpot_s is None:
-        return kind
-    task_class = replace(kind.task_class, slo=replace(slo, tpot_s=TPOT_S))
-    return replace(kind, task_class=task_class)
-
-
-TRAFFIC = tuple(map(_in_reach, REFERENCE))
-"""Of the comparison."""
 
 
 def calibrate(console: Console, path: Path, *, quick: bool, seed: int) -> None:
@@ -87,7 +69,7 @@ def compare(console: Console, *, quick: bool, seed: int) -> dict[str, object]:
         plans = (
             (FidelityPlan.quick(), SweepPlan.quick()) if quick else (FidelityPlan(), SweepPlan())
         )
-        return Comparison(engine, snapshots, TRAFFIC, seed, begin, *plans).run()
+        return Comparison(engine, snapshots, REFERENCE, seed, begin, *plans).run()
 
     found = _with_engine(console, run)
     console.print(fidelity_tables(found))
