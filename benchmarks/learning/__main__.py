@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.learning.candidates import models_of
+from benchmarks.learning.bundles import models_of
 from benchmarks.learning.findings import Findings
 from benchmarks.learning.journal import Journal
 from benchmarks.learning.recorded import recorded_settings
@@ -27,6 +27,7 @@ from benchmarks.learning.report import as_json, as_tables
 from benchmarks.learning.run import Comparison, Effort
 from benchmarks.learning.settings import settings
 from benchmarks.provenance import provenance
+from training.errors import TrainingError
 from training.regret.rounds import pool_of
 
 _INTERRUPTED = 130
@@ -62,9 +63,9 @@ def main(
     effort = Effort.quick() if quick else Effort()
     if units is not None:
         effort = replace(effort, units=units)
-    found_traces = [] if traces is None else recorded_settings(traces, effort.duration_s)
-    if not found_traces:
-        console.print("without recorded traces: pass --traces FOLDER to have them")
+    recorded = [] if traces is None else recorded_settings(traces, effort.duration_s)
+    if not recorded:
+        console.print("without recorded traces: there are none at --traces FOLDER")
     with tempfile.TemporaryDirectory(prefix="trimtab-") as scratch:
         try:
             models = models_of(model or (), Path(scratch))
@@ -72,7 +73,7 @@ def main(
             console.print(f"{error}\nfix: {error.fix}")
             raise typer.Exit(1) from error
         comparison = Comparison(
-            [*settings(effort.duration_s), *found_traces],
+            [*settings(effort.duration_s), *recorded],
             models,
             effort,
             seed=seed,
@@ -83,8 +84,10 @@ def main(
     if json_file is not None:
         origin = provenance(seed=seed, program="python -m benchmarks.learning")
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        content = {**origin, "quick": quick, "units": effort.units, **as_json(found)}
-        json_file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        run = {"quick": quick, "units": effort.units, "recorded_traces": bool(recorded)}
+        json_file.write_text(
+            json.dumps({**origin, **run, **as_json(found)}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 def _run(console: Console, comparison: Comparison, processes: int, journal: Path) -> Findings:
@@ -103,6 +106,10 @@ def _run(console: Console, comparison: Comparison, processes: int, journal: Path
 
         try:
             return comparison.run(pool, begin)
+        except TrainingError as error:
+            progress.stop()
+            console.print(f"{error}\nfix: look at the files of --traces")
+            raise typer.Exit(1) from error
         except KeyboardInterrupt:
             progress.stop()
             console.print(f"stopped; {journal} keeps what is complete, the same command goes on")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.learning.intervals import (
+    LEAST_LOSS,
     Float,
     Interval,
     change_of,
@@ -86,10 +87,11 @@ class SettingFindings:
 
     @property
     def ahead(self) -> list[str]:
-        """Policies that lose less than the learned one, the best first."""
+        """Policies that lose noticeably less than the learned one, the best first."""
         means = self.mean_losses
         own = {LEARNED, ORACLE, *CONTROLS}
-        better = [one for one in means if one not in own and means[one] < means[LEARNED]]
+        least = means[LEARNED] - LEAST_LOSS
+        better = [one for one in means if one not in own and means[one] < least]
         return sorted(better, key=means.__getitem__)
 
 

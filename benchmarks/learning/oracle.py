@@ -53,7 +53,7 @@ class OracleOptions:
     """How hard is looked. Attributes: candidates: at each tick; radii: of the random ones."""
 
     sweeps: tuple[Sweep, ...] = (Sweep(8, 12), Sweep(4, 10), Sweep(2, 8))
-    candidates: int = 24
+    candidates: int = 14
     radii: tuple[float, ...] = (0.3, 1.0, 2.5)
 
 

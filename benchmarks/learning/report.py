@@ -36,6 +36,7 @@ def as_tables(found: Findings) -> Group:
         *(_losses(found.policies, own) for own in by_late),
         *(_attainment(found.policies, own) for own in by_late),
         _learned(found),
+        _ahead(found.settings),
         _goals(goals_of(found)),
     )
 
@@ -119,8 +120,8 @@ def _learned(found: Findings) -> Table:
     table = _table(f"The learned weights ({found.model}): loss against others, gap closed")
     table.add_column("regime", no_wrap=True)
     for base in _BASES:
-        table.add_column(base, justify="right")
-    table.add_column("gap closed", justify="right")
+        table.add_column(base.replace("-", "\n"), justify="right")
+    table.add_column("gap\nclosed", justify="right")
     table.add_column("95%", justify="right", no_wrap=True)
     for one in found.settings:
         table.add_row(
@@ -130,6 +131,15 @@ def _learned(found: Findings) -> Table:
             _range(one.gap_closed()),
         )
     table.add_row("all", *(_percent(found.change(LEARNED, base)) for base in _BASES))
+    return table
+
+
+def _ahead(settings: Sequence[SettingFindings]) -> Table:
+    table = _table("What loses less than the learned weights, the best first")
+    table.add_column("regime", no_wrap=True)
+    table.add_column("policies")
+    for one in settings:
+        table.add_row(one.name, ", ".join(one.ahead) or "-")
     return table
 
 

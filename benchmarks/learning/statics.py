@@ -7,6 +7,7 @@ the weights for each purpose: of all regimes together, of one regime alone, and 
 Shapes: K candidates, C classes, R regimes.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.learning.settings import FIRST_TRAINING_SEED, FLEET, Setting
-from training.closed_loop.controller import StaticController
-from training.closed_loop.steer import steer
+from models.window import STEP_S
+from training.closed_loop.controller import Shares
+from training.closed_loop.plant import SimulatedFleet, ticks_of
+from training.closed_loop.steer import DRAIN_S, loss_of
 from training.regret.candidates import Float, centred
 from training.simulator.policies import value_shares
+from training.simulator.scenario import Scenario
 
 Losses = Callable[[Sequence[Setting], Float], Float]
 """Mean losses of candidates' log-shares [K, C] in settings: [K, R]."""
@@ -35,11 +39,11 @@ class SearchOptions:
         traces: training seeds in each regime.
     """
 
-    first: int = 64
-    near: int = 6
+    first: int = 48
+    near: int = 4
     spread: float = 1.5
     radii: tuple[float, ...] = (0.5, 0.2)
-    traces: int = 12
+    traces: int = 8
 
     @property
     def rounds(self) -> int:
@@ -74,11 +78,19 @@ class Trial:
         """Mean loss of each candidate over the training seeds."""
         seeds = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + self.traces)
         scenarios = [self.setting.scenario(seed) for seed in seeds]
-        statics = [StaticController(np.exp(np.array(one))) for one in self.log_shares]
         return [
-            float(np.mean([steer(scenario, FLEET, static).loss.total for scenario in scenarios]))
-            for static in statics
+            float(np.mean([static_loss(scenario, np.exp(one)) for scenario in scenarios]))
+            for one in np.array(self.log_shares)
         ]
+
+
+def static_loss(scenario: Scenario, weights: Shares) -> float:
+    """Total loss under weights that stay: as ``steer`` has it, without a controller's windows."""
+    ticks = ticks_of(scenario) + math.ceil(DRAIN_S / STEP_S)
+    plant = SimulatedFleet(scenario, FLEET, ticks)
+    while plant.state.ticks < ticks and not plant.over:
+        plant.tick(weights)
+    return loss_of(scenario, FLEET, plant.state).total
 
 
 def search(
