@@ -30,6 +30,7 @@ from models.errors import (
     UnknownVersion,
 )
 from models.registry_runs import log_child, log_run, mlflow_module, patient, tag_run
+from models.shipped import first_bundle, first_record
 from models.sqlite_file import SCHEME, database_of, require_database
 from models.succession import (
     CANARY_PREFIX,
@@ -101,14 +102,15 @@ class Registry:
             self._artifact_root = root if "://" in root else Path(root).absolute().as_uri()
 
     def ensure_first_version(self) -> None:
-        """Give an empty registry the untrained network as version 1 and champion.
+        """Give an empty registry the release's model as version 1 and champion.
 
         Does nothing when there is any version. Processes that start at once on one SQLite
         store get one version between them.
         """
         with self._exclusive():
             if not self.versions():
-                self.register(Bundle.untrained(), alias=CHAMPION, run=RunRecord("untrained"))
+                bundle = first_bundle()
+                self.register(bundle, alias=CHAMPION, run=first_record(bundle))
 
     def champion_version(self) -> str | None:
         """The version that ``@champion`` points at; None: there is none. One cheap query."""

@@ -16,7 +16,7 @@ from controlplane.trials import Trials
 from models.window import STEP_S, STEPS, Signal, Window
 
 TICK_S = 1.0
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Fleet:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from models.bundle import Bundle
 from models.classes import TaskClass
 from models.registry import Registry, RegistryLocation
 from models.window import STEPS, Window
@@ -30,7 +32,9 @@ def test_challenger_is_registered_with_its_losses_and_does_not_serve(
     assert bundle.provenance.data_start_unix_s == history.end_unix_s - 1200
     prediction = bundle.predict(history.between(50, 50 + STEPS), classes)
     assert prediction.unfamiliarity.max() < 1.0, "it knows what it learned from"
-    assert (prediction.weights != prediction.rule_shares).all(), "it has learned something"
+    nothing = Bundle.untrained().predict(history.between(50, 50 + STEPS), classes)
+    assert (prediction.violation != nothing.violation).all(), "it has learned what to expect"
+    assert np.array_equal(prediction.weights, nothing.weights), "and not what to do about it"
 
     registry.promote(version, actor="ada", reason="lower loss")
     assert registry.champion_version() == version

@@ -9,9 +9,6 @@ from training.dataset import examples_of_moments
 from training.fit import FitOptions, WarmStart
 from training.online.reservoir import Reservoir, reindexed
 
-UNTRAINED = "untrained"
-"""Origin of the network that a registry starts with: there is nothing in it to keep."""
-
 ANCHOR_STRENGTH = 0.01
 """A parameter's step of 0.1 costs as much as 5e-5 of cross-entropy: one that many windows ask
 for is free, one that few ask for is not."""
@@ -24,7 +21,7 @@ def warm_start(
     champion: Bundle | None, reservoir: Reservoir, classes: Sequence[TaskClass]
 ) -> WarmStart | None:
     """What a fine-tuning starts from; None: no champion has learned anything yet."""
-    if champion is None or champion.provenance.origin == UNTRAINED:
+    if champion is None or not champion.provenance.trained:
         return None
     names = tuple(task_class.name for task_class in classes)
     moments = [reindexed(moment, names) for moment in reservoir.moments]
