@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import structlog
 
@@ -13,13 +14,17 @@ from models.familiarity import FeatureRanges
 from models.registry import CHALLENGER, Registry
 from models.window import Window
 from training.dataset import build_examples
-from training.fit import FitOptions, fit
+from training.fit import FitOptions, WarmStart, fit
 from training.history import pull_history
 from training.online.fine_tune import slowed, warm_start
 from training.online.memory import Memory
 from training.record.lineage import Lineage, git_sha, span_unix_s
 from training.record.results import Judgement
 from training.record.run import NAME, Retraining, run_record
+from training.simulator.calibration import REFERENCE_ENGINE
+from training.simulator.model import Fleet
+from training.stretches import Split, split
+from training.trials.evidence import Case
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +37,8 @@ class Champion:
     bundle: Bundle
 
 
-def nothing_judged(_bundle: Bundle) -> Judgement:
-    """Of a retraining whose result is for a person to judge."""
-    return Judgement()
+Judge: TypeAlias = Callable[[Case], Judgement]
+"""Compares a candidate with the champion, on history that was held out."""
 
 
 def serving_champion(registry: Registry) -> Champion | None:
@@ -62,14 +66,14 @@ def retrain(
     end_unix_s: float,
     options: FitOptions,
     memory: Memory | None = None,
-    judge: Callable[[Bundle], Judgement] = nothing_judged,
+    judge: Judge | None = None,
     progress: bool = False,
 ) -> str:
     """Learn from the last ``since_s`` seconds; returns the new ``@challenger``'s version.
 
     Nothing serves it before it is promoted. With a memory, a champion that has learned anything
-    is gone on from instead of starting anew, and the history is remembered. What ``judge`` says
-    of the network is kept with the version.
+    is gone on from instead of starting anew, and the history is remembered. With a judge, a
+    fifth of the history is held out to judge by, and the verdicts are kept with the version.
 
     Raises:
         controlplane.errors.TelemetryError: Prometheus failed, or knows no engine.
@@ -98,18 +102,15 @@ def learn(
     *,
     options: FitOptions,
     memory: Memory | None = None,
-    judge: Callable[[Bundle], Judgement] = nothing_judged,
+    judge: Judge | None = None,
     source_url: str | None = None,
     progress: bool = False,
 ) -> str:
     """As `retrain`, from a history at hand."""
-    examples = build_examples(history, classes, min_examples=options.min_examples)
-    champion = None if memory is None else serving_champion(registry)
-    warm = (
-        None
-        if memory is None or champion is None
-        else warm_start(champion.bundle, memory.reservoir, classes)
-    )
+    parts = Split((history,)) if judge is None else split(history)
+    examples = build_examples(parts.learned, classes, min_examples=options.min_examples)
+    champion = None if memory is None and judge is None else serving_champion(registry)
+    warm = None if memory is None else _warm(memory, champion, parts, classes)
     used = options if warm is None else slowed(options)
     fitted = fit(examples, used, warm=warm, progress=progress)
     lineage = Lineage(
@@ -123,11 +124,41 @@ def learn(
         _provenance(history, used.seed, lineage),
         ranges=FeatureRanges.of(examples.features),
     )
-    done = Retraining(bundle, fitted, history, classes, used, judge(bundle), lineage)
+    judgement = Judgement()
+    if judge is not None:
+        judgement = judge(_case(bundle, champion, parts, classes, memory))
+    done = Retraining(bundle, fitted, history, classes, used, judgement, lineage)
     version = registry.register(bundle, alias=CHALLENGER, run=run_record(done))
     if memory is not None:
         memory.keep(history)
     return version
+
+
+def _warm(
+    memory: Memory, champion: Champion | None, parts: Split, classes: Sequence[TaskClass]
+) -> WarmStart | None:
+    """What to go on from; nothing that is held out is in it."""
+    moments = [moment for moment in memory.reservoir.moments if parts.learnable(moment)]
+    return None if champion is None else warm_start(champion.bundle, moments, classes)
+
+
+def _case(
+    candidate: Bundle,
+    champion: Champion | None,
+    parts: Split,
+    classes: Sequence[TaskClass],
+    memory: Memory | None,
+) -> Case:
+    calibration = REFERENCE_ENGINE if memory is None else memory.calibration
+    return Case(
+        candidate=candidate,
+        champion=None if champion is None else champion.bundle,
+        classes=tuple(classes),
+        learned=parts.learned,
+        held_out=parts.held_out,
+        fleet=Fleet(calibration.engine, engines=1 if memory is None else memory.engines),
+        newest=calibration,
+    )
 
 
 def _provenance(history: Window, seed: int, lineage: Lineage) -> Provenance:

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from models.bundle import Bundle
 from models.classes import TaskClass
+from models.window import Window
 from training.dataset import examples_of_moments
 from training.fit import FitOptions, WarmStart
-from training.online.reservoir import Reservoir, reindexed
+from training.online.reservoir import reindexed
 
 UNTRAINED = "untrained"
 """Origin of the network that a registry starts with: there is nothing in it to keep."""
@@ -21,14 +22,20 @@ SLOWER = 0.1
 
 
 def warm_start(
-    champion: Bundle | None, reservoir: Reservoir, classes: Sequence[TaskClass]
+    champion: Bundle | None, moments: Sequence[Window], classes: Sequence[TaskClass]
 ) -> WarmStart | None:
-    """What a fine-tuning starts from; None: no champion has learned anything yet."""
+    """What a fine-tuning starts from; None: no champion has learned anything yet.
+
+    Args:
+        champion: what serves.
+        moments: of earlier times, that the reservoir kept.
+        classes: of today.
+    """
     if champion is None or champion.provenance.origin == UNTRAINED:
         return None
     names = tuple(task_class.name for task_class in classes)
-    moments = [reindexed(moment, names) for moment in reservoir.moments]
-    return WarmStart(champion.network, ANCHOR_STRENGTH, examples_of_moments(moments, classes))
+    kept = [reindexed(moment, names) for moment in moments]
+    return WarmStart(champion.network, ANCHOR_STRENGTH, examples_of_moments(kept, classes))
 
 
 def slowed(options: FitOptions) -> FitOptions:

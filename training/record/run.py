@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from models.bundle import Bundle
 from models.classes import TaskClass
+from models.succession import GATES_TAG
+from models.verdicts import Verdict, verdicts_to_json
 from models.versions import RunRecord
 from models.window import STEPS, Window
 from training.fit import FitOptions, Fitted
 from training.record import plots
 from training.record.lineage import Lineage, dataset_record
-from training.record.results import MODEL, Judgement, RegimeLosses, Verdict
+from training.record.results import MODEL, Judgement, RegimeLosses
 
 NAME = "violation-forecast"
 _REFERENCES = ("champion_loss", "persistence_loss", "constant_loss")
@@ -92,6 +94,7 @@ def _tags(done: Retraining) -> dict[str, str]:
         "trimtab.failed_gates": ", ".join(failed) or None,
         "trimtab.calibration_hash": done.lineage.calibration_hash,
         "trimtab.git_sha": done.lineage.git_sha,
+        GATES_TAG: verdicts_to_json(done.judgement.verdicts) if done.judgement.verdicts else None,
     }
     return {
         "trimtab.classes": ", ".join(task_class.name for task_class in done.classes),
