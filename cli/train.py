@@ -18,7 +18,8 @@ from cli.models import open_registry, registry_failures
 from cli.schedule import DEFAULT_CONFIG, schedule, state_failures, status
 from cli.serve import configuration
 from cli.train_base import base
-from cli.train_gate import GatedRun, GateKeeper, promoted_if_passed
+from cli.train_gate import GatedRun, promoted_if_passed
+from cli.train_simulated import Judging, Rehearsing, guardrails_of
 from controlplane.client import WeightsClient
 from controlplane.clock import SystemClock
 from controlplane.config import Config
@@ -28,6 +29,7 @@ from models.succession import Gates, gates_of
 from models.versions import ModelVersion
 from training.dataset import MIN_EXAMPLES
 from training.errors import BadFile, FitDiverged, NotEnoughHistory
+from training.objective import Objective
 from training.schedule.folder import StateFolder
 from training.schedule.journal import StartedBy
 
@@ -76,6 +78,19 @@ def run(
     min_examples: Annotated[
         int, typer.Option(min=2, help="refuse to learn from fewer steps with traffic")
     ] = MIN_EXAMPLES,
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            help="learn what weights cost in the simulator, then the forecast of violations; "
+            "or that forecast alone"
+        ),
+    ] = Objective.REGRET,
+    worlds: Annotated[
+        int, typer.Option(min=2, max=1000, help="to rehearse in, for the objective regret")
+    ] = 48,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="start anew instead of from the champion")
+    ] = False,
     gate: Annotated[
         bool,
         typer.Option(
@@ -109,8 +124,10 @@ def run(
         since,
         seed,
         min_examples,
+        worlds if objective is Objective.REGRET else None,
         gate_pairs if gate else None,
         processes,
+        fresh=fresh,
         progress=not as_json,
     )
     with registry_failures(), state_failures(), _training_failures():
@@ -127,15 +144,22 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the command line says of a run. Attributes: gate_pairs: None: nobody judges it."""
+    """What the command line says of a run.
+
+    Attributes:
+        worlds: None: nothing is rehearsed.
+        gate_pairs: None: nobody judges it.
+    """
 
     prometheus_url: str
     control_plane: str
     since_s: float
     seed: int
     min_examples: int
+    worlds: int | None
     gate_pairs: int | None
     processes: int
+    fresh: bool
     progress: bool
 
     @property
@@ -168,18 +192,29 @@ def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path)
             end_unix_s=SystemClock().unix_s(),
             options=FitOptions(seed=asked.seed, min_examples=asked.min_examples),
             memory=recall(state, reading=_reading(asked.control_plane)),
+            rehearse=_rehearse(settings, asked),
             judge=_judge(settings, asked),
+            fresh=asked.fresh,
             progress=asked.progress,
         )
 
 
-def _judge(settings: Config, asked: _Asked) -> GateKeeper | None:
+def _rehearse(settings: Config, asked: _Asked) -> Rehearsing | None:
+    from training.rehearsal.learning import RehearsalOptions  # noqa: PLC0415 - as above
+
+    if asked.worlds is None:
+        return None
+    options = RehearsalOptions(worlds=asked.worlds, processes=asked.processes)
+    return Rehearsing(guardrails_of(settings), options, asked.console)
+
+
+def _judge(settings: Config, asked: _Asked) -> Judging | None:
     from training.trials.evidence import TrialOptions  # noqa: PLC0415 - as above
 
     if asked.gate_pairs is None:
         return None
     options = TrialOptions(pairs=asked.gate_pairs, processes=asked.processes)
-    return GateKeeper.of(settings, options, asked.console)
+    return Judging(guardrails_of(settings), options, asked.console)
 
 
 def _reading(address: str) -> "Reading | None":

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from cli.failure import ExitCode, fail
 from cli.guardrails import Guardrails
-from cli.train_gate import COLUMNS
+from cli.train_simulated import COLUMNS
 from controlplane.config import GuardrailsSection
 from training.errors import BadFile, FitDiverged, OtherTraining
 

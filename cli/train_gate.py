@@ -1,4 +1,4 @@
-"""The gates of `trimtab train run`: put a candidate through them, say so, and promote it."""
+"""What the gates of `trimtab train run` said: told, and heeded."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -6,18 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
-from cli.guardrails import Guardrails
-from controlplane.config import Config
 from models.errors import PromotionRefused
 from models.succession import Gates, gates_of, verdicts_of
 from models.verdicts import Verdict
@@ -25,19 +15,9 @@ from models.versions import ModelVersion
 
 if TYPE_CHECKING:
     from models.registry import Registry
-    from training.record.results import Judgement
-    from training.trials.evidence import Case, TrialOptions
 
 ACTOR = "trimtab train"
 """Who promotes, when nobody does it by hand."""
-
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +58,6 @@ class GatedRun:
             )
         elif outcome is Gates.FAILED:
             typer.echo(f"version {number} did not pass: {failed_gates(verdicts)}")
-
-
-@dataclass(frozen=True, slots=True)
-class GateKeeper:
-    """Judges candidates, with a bar of progress or in silence."""
-
-    guardrails: Guardrails
-    options: "TrialOptions"
-    console: Console | None
-
-    @classmethod
-    def of(cls, settings: Config, options: "TrialOptions", console: Console | None) -> "GateKeeper":
-        """With the guardrails that the fleet is served with."""
-        floors = tuple(one.floor for one in settings.task_classes)
-        rails = Guardrails(settings.guardrails.max_log_share_step, floors)
-        return cls(rails, options, console)
-
-    def __call__(self, case: "Case") -> "Judgement":
-        """Compare in the simulator, and let every gate have its say."""
-        from training.trials.evidence import gather  # noqa: PLC0415 - torch, numba
-        from training.trials.judgement import judgement_of  # noqa: PLC0415 - the same
-
-        columns, quiet = COLUMNS, self.console is None
-        with Progress(*columns, console=self.console, disable=quiet) as progress:
-            task = progress.add_task("gates: compiling", total=self.options.total)
-
-            def advance(what: str) -> None:
-                progress.update(task, description=f"gates: {what}", advance=1)
-
-            return judgement_of(gather(case, self.guardrails, self.options, advance))
 
 
 def promoted_if_passed(registry: "Registry", trained: ModelVersion) -> GatedRun:

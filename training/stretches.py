@@ -10,6 +10,8 @@ from models.window import STEPS, Signal, Window, known
 
 LONGEST_STEPS = 60
 """Of a stretch: five minutes, in which queues build up and go."""
+SHORTEST_STEPS = STEPS // 2
+"""In the shortest of histories."""
 EVERY = 5
 """One of so many is held out."""
 
@@ -37,13 +39,13 @@ class Split:
 
 
 def split(history: Window) -> Split:
-    """Hold stretches out; they are shorter in a short history, but never than a window.
+    """Hold stretches out; they are the shorter, the shorter the history is.
 
     What lies before the first measurement is left out.
     """
     first = _first_measured(history)
     steps = history.steps - first
-    length = min(LONGEST_STEPS, max(STEPS, steps // EVERY))
+    length = min(LONGEST_STEPS, max(SHORTEST_STEPS, steps // EVERY))
     learned: list[Window] = []
     held_out: list[Window] = []
     stop = history.steps

@@ -82,7 +82,7 @@ def test_fine_tuning_starts_from_the_champion_and_leaves_it_alone(
 ) -> None:
     before = {name: tensor.clone() for name, tensor in champion.state_dict().items()}
     still = FitOptions(max_epochs=1, learning_rate=0.0)
-    fitted = fit(examples, still, warm=WarmStart(champion, 0.01, kept=examples))
+    fitted = fit(examples, still, warm=WarmStart(champion, 0.01, examples, champion))
     for name, tensor in champion.state_dict().items():
         assert torch.equal(tensor, before[name]), name
         assert torch.equal(fitted.network.state_dict()[name], tensor), name

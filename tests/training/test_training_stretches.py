@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.window import STEP_S, STEPS, Signal, Window
-from training.stretches import EVERY, LONGEST_STEPS, split
+from models.window import STEP_S, Signal, Window
+from training.stretches import EVERY, LONGEST_STEPS, SHORTEST_STEPS, split
 
 
 def numbered(steps: int, unmeasured: int = 0) -> Window:
@@ -30,8 +30,8 @@ def test_every_measured_step_is_either_learned_from_or_held_out(
     assert learned == sorted(learned)
     assert held_out == sorted(held_out)
     lengths = {one.steps for one in parts.held_out}
-    assert lengths <= {min(LONGEST_STEPS, max(STEPS, (steps - unmeasured) // EVERY))}
-    if steps - unmeasured >= EVERY * STEPS:
+    assert lengths <= {min(LONGEST_STEPS, max(SHORTEST_STEPS, (steps - unmeasured) // EVERY))}
+    if steps - unmeasured >= EVERY * SHORTEST_STEPS:
         assert len(held_out) < (steps - unmeasured) / 3
         assert held_out[-1] == steps - 1, "the newest is among them"
 

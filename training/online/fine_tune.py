@@ -26,6 +26,9 @@ def warm_start(
 ) -> WarmStart | None:
     """What a fine-tuning starts from; None: no champion has learned anything yet.
 
+    Recorded metrics say what came, not what other weights would have done: of them only the
+    forecast is learned, and the champion steers on as it did.
+
     Args:
         champion: what serves.
         moments: of earlier times, that the reservoir kept.
@@ -35,7 +38,13 @@ def warm_start(
         return None
     names = tuple(task_class.name for task_class in classes)
     kept = [reindexed(moment, names) for moment in moments]
-    return WarmStart(champion.network, ANCHOR_STRENGTH, examples_of_moments(kept, classes))
+    return WarmStart(
+        champion.network,
+        ANCHOR_STRENGTH,
+        examples_of_moments(kept, classes),
+        champion=champion.network,
+        forecast_only=True,
+    )
 
 
 def slowed(options: FitOptions) -> FitOptions:
