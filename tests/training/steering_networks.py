@@ -1,6 +1,5 @@
 """Networks of known behaviour, and a history that a simulated fleet left."""
 
-import numpy as np
 import torch
 
 from models.architecture import ARCHITECTURE
@@ -44,8 +43,3 @@ def lived_history(
     world = World(regime, traffic, Fleet(REFERENCE_ENGINE.engine), load, duration_s, seed)
     windows = steer(world.scenario(), world.fleet, RuleController()).windows
     return joined([windows[tick] for tick in range(STEPS, len(windows), STEPS)])
-
-
-def violations(bundle: Bundle) -> np.ndarray:
-    """The layer of a network's forecast."""
-    return bundle.network.emit.weight[1].detach().numpy()
