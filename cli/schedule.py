@@ -53,6 +53,9 @@ def schedule(
             help="leave a run out that could not start within this time of its due time",
         ),
     ] = "1h",  # type: ignore[assignment]  # likewise
+    promote: Annotated[
+        bool, typer.Option("--promote", help="versions that every gate lets pass become @champion")
+    ] = False,
     now: Annotated[bool, typer.Option("--now", help="run once at once; alone, then leave")] = False,
 ) -> None:
     """Retrain by the clock until SIGTERM or Ctrl-C, which let the run in hand end."""
@@ -65,7 +68,7 @@ def schedule(
     folder = StateFolder(configuration(config).training.state)
     configure_log()
     addresses = {"--prometheus": prometheus, "--control-plane": control_plane}
-    command = run_of_schedule(since_s=since, config=config, addresses=addresses)
+    command = run_of_schedule(since_s=since, config=config, addresses=addresses, promote=promote)
     if cron is None:
         raise typer.Exit(run_command(command))
     plan = SchedulePlan(Timetable(cron, timezone), command, grace_s=int(grace), at_once=now)
@@ -77,7 +80,7 @@ def schedule(
 
 
 def run_of_schedule(
-    *, since_s: float, config: Path, addresses: Mapping[str, str | None]
+    *, since_s: float, config: Path, addresses: Mapping[str, str | None], promote: bool = False
 ) -> tuple[str, ...]:
     """The command of one run.
 
@@ -85,12 +88,14 @@ def run_of_schedule(
         since_s: history that it reads.
         config: the control plane's file.
         addresses: by option; None: the configuration says.
+        promote: what passes its gates.
     """
     named = [text for pair in addresses.items() if pair[1] is not None for text in pair if text]
     arguments = ("--since", f"{since_s}s", "--config", str(config.absolute()), *named)
     # -P: a folder named `cli` where it runs must not be taken for this one.
     program = (sys.executable, "-P", "-m", "cli", "train", "run")
-    return (*program, *arguments, "--json", "--started-by", "schedule")
+    passed = ("--promote",) if promote else ()
+    return (*program, *arguments, *passed, "--json", "--started-by", "schedule")
 
 
 def status(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,14 +18,18 @@ from cli.models import open_registry, registry_failures
 from cli.schedule import DEFAULT_CONFIG, schedule, state_failures, status
 from cli.serve import configuration
 from cli.train_base import base
+from cli.train_gate import GatedRun, promoted_if_passed
+from cli.train_simulated import Judging, Rehearsing, guardrails_of
 from controlplane.client import WeightsClient
 from controlplane.clock import SystemClock
 from controlplane.config import Config
 from controlplane.errors import ClientError, NoEngineMetrics, TelemetryError
 from controlplane.log import configure_log
+from models.succession import Gates, gates_of
 from models.versions import ModelVersion
 from training.dataset import MIN_EXAMPLES
 from training.errors import BadFile, FitDiverged, NotEnoughHistory
+from training.objective import Objective
 from training.schedule.folder import StateFolder
 from training.schedule.journal import StartedBy
 
@@ -74,10 +78,43 @@ def run(
     min_examples: Annotated[
         int, typer.Option(min=2, help="refuse to learn from fewer steps with traffic")
     ] = MIN_EXAMPLES,
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            help="learn what weights cost in the simulator, then the forecast of violations; "
+            "or that forecast alone"
+        ),
+    ] = Objective.REGRET,
+    worlds: Annotated[
+        int, typer.Option(min=2, max=1000, help="to rehearse in, for the objective regret")
+    ] = 48,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="start anew instead of from the champion")
+    ] = False,
+    gate: Annotated[
+        bool,
+        typer.Option(
+            help="hold a fifth of the history out, and compare with the champion on that and on "
+            "old regimes in the simulator"
+        ),
+    ] = True,
+    gate_pairs: Annotated[
+        int,
+        typer.Option(min=20, max=10_000, help="comparisons on each regime; fewer prove nothing"),
+    ] = 20,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="that simulate")] = 2,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="make it @champion if every gate lets it pass")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, and no progress")] = False,
     started_by: Annotated[StartedBy, typer.Option(hidden=True)] = StartedBy.HAND,
 ) -> None:
-    """Fit a network to the history and register it as @challenger."""
+    """Fit a network to the history, judge it, and register it as @challenger.
+
+    A gate that it does not pass is no failure of the run: the champion stays.
+    """
+    if promote and not gate:
+        fail("--promote goes by the gates", fix="leave --no-gate out", code=ExitCode.USAGE)
     settings = configuration(config)
     configure_log()
     folder = StateFolder(settings.training.state)
@@ -87,6 +124,10 @@ def run(
         since,
         seed,
         min_examples,
+        worlds if objective is Objective.REGRET else None,
+        gate_pairs if gate else None,
+        processes,
+        fresh=fresh,
         progress=not as_json,
     )
     with registry_failures(), state_failures(), _training_failures():
@@ -94,22 +135,37 @@ def run(
             registry = open_registry(settings.registry)
             in_hand.version = _retrain(settings, registry, asked, folder.path)
         trained = next(one for one in registry.versions() if one.version == in_hand.version)
+        done = promoted_if_passed(registry, trained) if promote else GatedRun(trained)
     if as_json:
-        typer.echo(json.dumps(asdict(trained)))
+        typer.echo(json.dumps(done.document))
     else:
-        _tell(trained, config)
+        _tell(done, config)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the command line says of a run."""
+    """What the command line says of a run.
+
+    Attributes:
+        worlds: None: nothing is rehearsed.
+        gate_pairs: None: nobody judges it.
+    """
 
     prometheus_url: str
     control_plane: str
     since_s: float
     seed: int
     min_examples: int
+    worlds: int | None
+    gate_pairs: int | None
+    processes: int
+    fresh: bool
     progress: bool
+
+    @property
+    def console(self) -> Console | None:
+        """For bars of progress."""
+        return Console() if self.progress else None
 
 
 def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path) -> str:
@@ -136,8 +192,29 @@ def _retrain(settings: Config, registry: "Registry", asked: _Asked, state: Path)
             end_unix_s=SystemClock().unix_s(),
             options=FitOptions(seed=asked.seed, min_examples=asked.min_examples),
             memory=recall(state, reading=_reading(asked.control_plane)),
+            rehearse=_rehearse(settings, asked),
+            judge=_judge(settings, asked),
+            fresh=asked.fresh,
             progress=asked.progress,
         )
+
+
+def _rehearse(settings: Config, asked: _Asked) -> Rehearsing | None:
+    from training.rehearsal.learning import RehearsalOptions  # noqa: PLC0415 - as above
+
+    if asked.worlds is None:
+        return None
+    options = RehearsalOptions(worlds=asked.worlds, processes=asked.processes)
+    return Rehearsing(guardrails_of(settings), options, asked.console)
+
+
+def _judge(settings: Config, asked: _Asked) -> Judging | None:
+    from training.trials.evidence import TrialOptions  # noqa: PLC0415 - as above
+
+    if asked.gate_pairs is None:
+        return None
+    options = TrialOptions(pairs=asked.gate_pairs, processes=asked.processes)
+    return Judging(guardrails_of(settings), options, asked.console)
 
 
 def _reading(address: str) -> "Reading | None":
@@ -182,26 +259,27 @@ def _training_failures() -> Iterator[None]:
         )
 
 
-def _tell(trained: ModelVersion, config: Path) -> None:
+def _tell(done: GatedRun, config: Path) -> None:
+    trained = done.version
     losses = ", ".join(
         f"{forecast} loss {trained.metrics[f'{forecast}_loss']:.4f}"
         for forecast in ("validation", "persistence", "constant")
     )
     typer.echo(f"version {trained.version} is @challenger: {losses}")
     Console().print(_table(trained))
-    typer.echo(
-        f"to serve it: trimtab models promote {trained.version} --reason TEXT --config {config}"
-    )
+    done.tell()
+    if not done.promoted and gates_of(trained.tags) is not Gates.FAILED:
+        typer.echo(
+            f"to serve it: trimtab models promote {trained.version} --reason TEXT --config {config}"
+        )
 
 
 def _table(trained: ModelVersion) -> Table:
-    """Losses on the hold-out, then what gates and regimes gave, if there were any."""
+    """Losses on the hold-out and on regimes, and how it came about."""
     table = Table("", "figure", box=None)
     for name, value in sorted(trained.metrics.items(), key=lambda pair: "." in pair[0]):
         if name.endswith(("_loss", "_ratio", "_error")):
             table.add_row(name, f"{value:.4f}")
-        elif name.startswith("gate."):
-            table.add_row(name.removesuffix(".passed"), "passed" if value else "[red]failed[/]")
     table.add_row("gates", trained.tags.get("trimtab.gates", "not run"))
     table.add_row("started", trained.tags.get("trimtab.started_from", "fresh"))
     return table

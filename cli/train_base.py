@@ -1,58 +1,26 @@
 """`trimtab train base`: the model that a fresh registry could start with, from a fixed seed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 
 from cli.failure import ExitCode, fail
+from cli.guardrails import Guardrails
+from cli.train_simulated import COLUMNS
 from controlplane.config import GuardrailsSection
-from controlplane.guardrails import Shares, guard
 from training.errors import BadFile, FitDiverged, OtherTraining
 
 if TYPE_CHECKING:
     from models.bundle import Bundle
     from training.regret.rounds import RoundOptions, Training
     from training.regret.trial import Pair, Standing
-
-_COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-    TimeRemainingColumn(),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Guardrails:
-    """The control plane's guardrails without floors, which the classes of a world do not have."""
-
-    max_log_share_step: float
-
-    def __call__(self, wanted: Shares, previous: Shares) -> Shares:
-        """Shares in force, [C]."""
-        return guard(
-            wanted,
-            previous=previous,
-            floors=np.zeros(len(wanted)),
-            max_log_share_step=self.max_log_share_step,
-        ).shares
 
 
 def base(
@@ -89,7 +57,7 @@ def base(
 
 
 def _trained(console: Console, training: "Training") -> "Bundle":
-    with Progress(*_COLUMNS, console=console) as progress:
+    with Progress(*COLUMNS, console=console) as progress:
         task = progress.add_task("compiling", total=training.parts, completed=training.parts_done)
 
         def advance(what: str) -> None:
@@ -119,7 +87,7 @@ def _compared(
 
     task = partial(compare, bundle=bundle, guard=rails, duration_s=options.duration_s)
     seeds = range(FIRST_TRIAL_SEED, FIRST_TRIAL_SEED + trials)
-    with Progress(*_COLUMNS, console=console) as progress, pool_of(processes) as pool:
+    with Progress(*COLUMNS, console=console) as progress, pool_of(processes) as pool:
         return list(
             progress.track(
                 pool.map(task, seeds), total=trials, description="comparing with the rule"

@@ -13,6 +13,8 @@ from models.features import DESCRIPTOR, FEATURE_NAMES
 
 WEIGHT, RESIDUAL, VIOLATION = range(3)
 """Columns of the network's output."""
+STEERING_ROW = 0
+"""Of the last layer: it emits s_k, the other one z_k."""
 
 
 class ResidualLstm(nn.Module):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from models.classes import TaskClass
 from models.features import FEATURE_NAMES, encode
-from models.window import STEPS, Window
+from models.window import STEP_S, STEPS, Window
 from training.errors import NotEnoughHistory
 from training.targets import violation_targets
 
@@ -58,9 +58,9 @@ class Examples:
 
 
 def build_examples(
-    history: Window, classes: Sequence[TaskClass], *, min_examples: int = MIN_EXAMPLES
+    stretches: Sequence[Window], classes: Sequence[TaskClass], *, min_examples: int = MIN_EXAMPLES
 ) -> Examples:
-    """Slide the network's window over the history, one step at a time.
+    """Slide the network's window over each stretch of history, one step at a time.
 
     Examples whose next step says nothing of any class are left out.
 
@@ -68,18 +68,36 @@ def build_examples(
         NotEnoughHistory: fewer than ``min_examples`` remain.
         ValueError: history and classes do not fit each other or the schema.
     """
-    targets = violation_targets(history)
-    useful = [step for step in range(STEPS, history.steps) if targets.mask[:, step].any()]
-    if len(useful) < min_examples:
+    parts = [part for one in stretches if (part := _examples(one, classes)) is not None]
+    found = sum(map(len, parts))
+    if found < max(1, min_examples):
         raise NotEnoughHistory(
-            examples=len(useful),
+            examples=found,
             needed=min_examples,
-            history_s=history.steps * history.step_s,
-            needed_s=(STEPS + min_examples) * history.step_s,
+            history_s=sum(one.steps * one.step_s for one in stretches),
+            needed_s=(STEPS + min_examples) * STEP_S,
         )
+    return joined(parts)
+
+
+def joined(parts: Sequence[Examples]) -> Examples:
+    """All of them, one after the other."""
+    return Examples(
+        features=np.concatenate([part.features for part in parts]),
+        target=np.concatenate([part.target for part in parts]),
+        mask=np.concatenate([part.mask for part in parts]),
+    )
+
+
+def _examples(stretch: Window, classes: Sequence[TaskClass]) -> Examples | None:
+    """Of one stretch; None: it gives none."""
+    targets = violation_targets(stretch)
+    useful = [step for step in range(STEPS, stretch.steps) if targets.mask[:, step].any()]
+    if not useful:
+        return None
     return Examples(
         features=np.stack(
-            [encode(history.between(step - STEPS, step), classes) for step in useful]
+            [encode(stretch.between(step - STEPS, step), classes) for step in useful]
         ),
         target=targets.ratio[:, useful].T.astype(np.float32),
         mask=targets.mask[:, useful].T,

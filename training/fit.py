@@ -60,11 +60,15 @@ class WarmStart:
         network: to start from and to stay near of; it is left as it is.
         anchor_strength: of the pull back to its parameters.
         kept: examples of earlier times, half of each batch; None: there are none yet.
+        champion: to compare the forecast with; None: it has none.
+        forecast_only: what also steers stays exactly as it is.
     """
 
     network: ResidualLstm
     anchor_strength: float
     kept: Examples | None
+    champion: ResidualLstm | None = None
+    forecast_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ class Fitted:
 
     Attributes:
         network: of the epoch with the lowest hold-out loss.
-        metrics: losses on the hold-out, of the network, of the one that a fine-tuning started
-            from (champion), and of the two forecasts that know nothing: all stays as it was
+        metrics: losses on the hold-out, of the network, of the champion if it forecasts anything,
+            and of the two forecasts that know nothing: all stays as it was
             (persistence), and each class's mean (constant).
         held_out: the examples that it was not fitted to.
         epochs: ``train_loss`` and ``validation_loss`` of each epoch.
@@ -111,6 +115,7 @@ def fit(
             learning_rate=options.learning_rate,
             weight_decay=options.weight_decay,
             anchor=None if warm is None else Anchor(warm.network, warm.anchor_strength),
+            forecast_only=warm is not None and warm.forecast_only,
         )
         with _stop_on_sigint(trainer) as stopped:
             trainer.fit(
@@ -127,7 +132,9 @@ def fit(
         network=network.eval(),
         metrics={
             **_metrics(known, held_out, validation_loss=best.loss),
-            **_against_champion(warm, held_out, validation_loss=best.loss),
+            **_against(
+                None if warm is None else warm.champion, held_out, validation_loss=best.loss
+            ),
         },
         epochs=tuple(best.epochs),
         interrupted=stopped.is_set(),
@@ -209,13 +216,13 @@ def _metrics(known: Examples, held_out: Examples, *, validation_loss: float) -> 
     }
 
 
-def _against_champion(
-    warm: WarmStart | None, held_out: Examples, *, validation_loss: float
+def _against(
+    champion: ResidualLstm | None, held_out: Examples, *, validation_loss: float
 ) -> dict[str, float]:
-    if warm is None:
+    if champion is None:
         return {}
     with torch.inference_mode():
-        logits = warm.network.logits(torch.from_numpy(held_out.features))  # [N, C]
+        logits = champion.logits(torch.from_numpy(held_out.features))  # [N, C]
     loss = masked_cross_entropy(
         logits, torch.from_numpy(held_out.target), torch.from_numpy(held_out.mask)
     )

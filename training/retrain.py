@@ -1,8 +1,10 @@
 """From metric history to a registered challenger."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+import numpy as np
 import structlog
 
 from controlplane.telemetry.source import PrometheusSource
@@ -12,14 +14,18 @@ from models.errors import CorruptBundle, SchemaMismatch
 from models.familiarity import FeatureRanges
 from models.registry import CHALLENGER, Registry
 from models.window import Window
-from training.dataset import build_examples
-from training.fit import FitOptions, fit
+from training.dataset import Examples, build_examples
+from training.fit import FitOptions, WarmStart, fit
 from training.history import pull_history
-from training.online.fine_tune import slowed, warm_start
+from training.online.fine_tune import ANCHOR_STRENGTH, slowed, warm_start
 from training.online.memory import Memory
 from training.record.lineage import Lineage, git_sha, span_unix_s
 from training.record.results import Judgement
 from training.record.run import NAME, Retraining, run_record
+from training.rehearsal.learning import Practice, Rehearsed
+from training.simulator.model import Fleet
+from training.stretches import Split, split
+from training.trials.evidence import Case
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +38,10 @@ class Champion:
     bundle: Bundle
 
 
-def nothing_judged(_bundle: Bundle) -> Judgement:
-    """Of a retraining whose result is for a person to judge."""
-    return Judgement()
+Judge: TypeAlias = Callable[[Case], Judgement]
+"""Compares a candidate with the champion, on history that was held out."""
+Rehearse: TypeAlias = Callable[[Practice], Rehearsed]
+"""Learns corrections to the rule from what weights cost in the simulator."""
 
 
 def serving_champion(registry: Registry) -> Champion | None:
@@ -61,15 +68,18 @@ def retrain(
     since_s: float,
     end_unix_s: float,
     options: FitOptions,
-    memory: Memory | None = None,
-    judge: Callable[[Bundle], Judgement] = nothing_judged,
+    memory: Memory,
+    rehearse: Rehearse | None = None,
+    judge: Judge | None = None,
+    fresh: bool = False,
     progress: bool = False,
 ) -> str:
     """Learn from the last ``since_s`` seconds; returns the new ``@challenger``'s version.
 
-    Nothing serves it before it is promoted. With a memory, a champion that has learned anything
-    is gone on from instead of starting anew, and the history is remembered. What ``judge`` says
-    of the network is kept with the version.
+    Nothing serves it before it is promoted. A champion that has learned anything is gone on
+    from, unless it is to be started afresh, and the history is remembered. Without a rehearsal
+    only the forecast of violations is learned. With a judge, a
+    fifth of the history is held out to judge by, and the verdicts are kept with the version.
 
     Raises:
         controlplane.errors.TelemetryError: Prometheus failed, or knows no engine.
@@ -85,7 +95,9 @@ def retrain(
         registry,
         options=options,
         memory=memory,
+        rehearse=rehearse,
         judge=judge,
+        fresh=fresh,
         source_url=source.url,
         progress=progress,
     )
@@ -97,37 +109,59 @@ def learn(
     registry: Registry,
     *,
     options: FitOptions,
-    memory: Memory | None = None,
-    judge: Callable[[Bundle], Judgement] = nothing_judged,
+    memory: Memory,
+    rehearse: Rehearse | None = None,
+    judge: Judge | None = None,
+    fresh: bool = False,
     source_url: str | None = None,
     progress: bool = False,
 ) -> str:
     """As `retrain`, from a history at hand."""
-    examples = build_examples(history, classes, min_examples=options.min_examples)
-    champion = None if memory is None else serving_champion(registry)
-    warm = (
-        None
-        if memory is None or champion is None
-        else warm_start(champion.bundle, memory.reservoir, classes)
-    )
+    parts = Split((history,)) if judge is None else split(history)
+    examples = build_examples(parts.learned, classes, min_examples=options.min_examples)
+    serving = serving_champion(registry)
+    serves = None if serving is None else serving.bundle
+    kept = [moment for moment in memory.reservoir.moments if parts.learnable(moment)]
+    warm = None if fresh else warm_start(serves, kept, classes)
+    champion = None if warm is None else serving  # that has learned anything
     used = options if warm is None else slowed(options)
+    fleet = Fleet(memory.calibration.engine, engines=memory.engines)
+    asked, rehearsed = tuple(classes), None
+    if rehearse is not None:
+        known = None if champion is None else champion.bundle
+        rehearsed = rehearse(Practice(known, asked, parts.learned, fleet, used.seed))
+        warm = _after(rehearsed, warm)
     fitted = fit(examples, used, warm=warm, progress=progress)
     lineage = Lineage(
         source=source_url,
-        champion_version=None if warm is None or champion is None else champion.version,
-        calibration_hash=None if memory is None else memory.calibration.hash,
+        champion_version=None if champion is None else champion.version,
+        calibration_hash=memory.calibration.hash,
         git_sha=git_sha(),
     )
-    bundle = Bundle(
-        fitted.network,
-        _provenance(history, used.seed, lineage),
-        ranges=FeatureRanges.of(examples.features),
-    )
-    done = Retraining(bundle, fitted, history, classes, used, judge(bundle), lineage)
+    provenance = _provenance(history, used.seed, lineage)
+    bundle = Bundle(fitted.network, provenance, ranges=_ranges(examples, rehearsed))
+    judgement = Judgement()
+    if judge is not None:
+        evidence = (parts.learned, parts.held_out, fleet, memory.calibration)
+        judgement = judge(Case(bundle, serves, asked, *evidence))
+    done = Retraining(bundle, fitted, history, classes, used, judgement, lineage, rehearsed)
     version = registry.register(bundle, alias=CHALLENGER, run=run_record(done))
-    if memory is not None:
-        memory.keep(history)
+    memory.keep(history)
     return version
+
+
+def _after(rehearsed: Rehearsed, warm: WarmStart | None) -> WarmStart:
+    """The forecast is what is left to learn."""
+    if warm is not None:
+        return replace(warm, network=rehearsed.network)
+    return WarmStart(rehearsed.network, ANCHOR_STRENGTH, kept=None, forecast_only=True)
+
+
+def _ranges(examples: Examples, rehearsed: Rehearsed | None) -> FeatureRanges:
+    """Of all that the network has seen, recorded and rehearsed."""
+    if rehearsed is None:
+        return FeatureRanges.of(examples.features)
+    return FeatureRanges.of(np.concatenate([examples.features, rehearsed.features]))
 
 
 def _provenance(history: Window, seed: int, lineage: Lineage) -> Provenance:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from models.lstm import ResidualLstm
+from models.lstm import STEERING_ROW, ResidualLstm
 from training.online.anchor import Anchor
 
 Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -34,6 +34,7 @@ class ViolationTask(pl.LightningModule):
 
     Args:
         anchor: what the parameters are pulled toward; None: nothing.
+        forecast_only: what also steers stays exactly as it is, and nothing decays.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class ViolationTask(pl.LightningModule):
         learning_rate: float,
         weight_decay: float,
         anchor: Anchor | None = None,
+        forecast_only: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self._anchor = anchor
+        self._forecast_only = forecast_only
         self._learning_rate = learning_rate
-        self._weight_decay = weight_decay
+        self._weight_decay = 0.0 if forecast_only else weight_decay
 
     def training_step(self, batch: Batch, _index: int) -> Tensor:
         """Loss of one batch, and what the distance from the anchor adds to it.
@@ -61,6 +64,18 @@ class ViolationTask(pl.LightningModule):
     def validation_step(self, batch: Batch, _index: int) -> Tensor:
         """Loss of one batch of the hold-out."""
         return self._loss(batch, "validation_loss")
+
+    def on_after_backward(self) -> None:
+        """A gradient of 0 moves nothing: AdamW's steps are those of the gradients so far."""
+        if self._forecast_only:
+            emit = self.network.emit
+            for parameter in self.network.parameters():
+                if parameter.grad is None:
+                    continue
+                if parameter is emit.weight or parameter is emit.bias:
+                    parameter.grad[STEERING_ROW] = 0.0
+                else:
+                    parameter.grad.zero_()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW."""

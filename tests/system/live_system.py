@@ -1,18 +1,27 @@
-"""What the system tests share besides the fixture: pace, and traffic."""
+"""What the system tests share besides the fixture: pace, traffic, a model that is wrong."""
 
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
+import torch
+
 from benchmarks.client import Replay, replay
 from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import TRAFFIC
 from benchmarks.plan import LoadShape, poisson_arrivals
 from benchmarks.stack.engine import MODEL_NAME
+from models.architecture import ARCHITECTURE
+from models.bundle import Bundle, Provenance
+from models.features import DESCRIPTOR
+from models.lstm import ResidualLstm
 
 TICK_S = 1.0
 TTL_S = 6.0
+
+_ABOVE_ZERO = 20.0
+"""Added to a rule's log-odds, so that no ReLU cuts it."""
 
 
 @contextmanager
@@ -28,3 +37,16 @@ def traffic(parts: Parts, duration_s: float, *, seed: int = 1) -> Iterator[Futur
         yield pool.submit(
             lambda: asyncio.run(replay(plan, url=parts.engine.url, model=MODEL_NAME, seed=seed))
         )
+
+
+def leaning(factor: float) -> Bundle:
+    """Wants more of what the rule wants, for a negative factor the contrary."""
+    network = ResidualLstm()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+        column = 3 * ARCHITECTURE.hidden + DESCRIPTOR.index("rule_logit")
+        network.compare.weight[0, column] = 1.0
+        network.compare.bias[0] = _ABOVE_ZERO
+        network.emit.weight[0, 0] = factor
+    return Bundle(network.eval(), Provenance("test", seed=0))

@@ -11,7 +11,7 @@ import grpc
 import httpx
 import pytest
 from grpc_tools import protoc
-from live_system import TTL_S, traffic
+from live_system import TTL_S, leaning, traffic
 
 from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import CLASSES
@@ -19,6 +19,10 @@ from benchmarks.engine_metrics import EngineReading, read_engine
 from benchmarks.stack.process import ChildProcess, answers_http, free_port
 from controlplane.client import WeightsClient
 from controlplane.snapshot import Discipline, Mode
+from models.registry import Registry, RegistryLocation
+from models.versions import RunRecord
+from training.online.memory import CALIBRATION_FILE
+from training.simulator.calibration import REFERENCE_ENGINE
 
 pytestmark = pytest.mark.system
 
@@ -98,29 +102,45 @@ def test_class_metrics_show_in_the_engines_own_metrics(parts: Parts) -> None:
             assert float(lines[0].rsplit(" ", 1)[1]) > 0
 
 
-def test_promoting_a_model_in_mid_run_changes_the_snapshots_and_fails_no_request(
-    parts: Parts,
+def _promote_a_bad_model(parts: Parts) -> str:
+    """What the rule wants least it wants most; nobody asked the gates."""
+    registry = Registry(RegistryLocation(parts.control_plane.tracking_uri))
+    bad = registry.register(leaning(-4.0), alias=None, run=RunRecord("bad"))
+    registry.promote(bad, actor="test", reason="by mistake", force=True)
+    return bad
+
+
+def _remember_slow_engines(state: Path) -> None:
+    """Of which the traffic of the test is 1.2 times as much as one can serve."""
+    slow = REFERENCE_ENGINE.with_coefficients(3.0 * REFERENCE_ENGINE.coefficients, "assumed slow")
+    state.mkdir()
+    slow.save(state / CALIBRATION_FILE)
+
+
+def test_a_live_retraining_passes_its_gates_is_promoted_and_picked_up_in_mid_run(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The champion is a bad one, so that little history is enough to beat it beyond doubt."""
     _serving(parts)
+    _remember_slow_engines(tmp_path / "state")
+    monkeypatch.setenv("TRIMTAB_TRAINING__STATE", str(tmp_path / "state"))
     config = str(parts.control_plane.config)
-    with WeightsClient(parts.control_plane.address) as client, traffic(parts, 25.0) as run:
-        time.sleep(15.0)  # history to learn from: little, as the test is about the promotion
-        trained = _trimtab(
-            "train", "run", "--since", "2m", "--min-examples", "2", "--config", config
-        )
-        assert trained.returncode == 0, trained.stdout + trained.stderr
-        listed = _trimtab("models", "list", "--config", config, "--json")
-        assert listed.returncode == 0, listed.stderr
-        versions = json.loads(listed.stdout)
-        challenger = next(each for each in versions if "challenger" in each["aliases"])["version"]
-        assert challenger != client.get().model_version
-        promoted = _trimtab(
-            "models", "promote", str(challenger), "--reason", "test", "--config", config
-        )
-        assert promoted.returncode == 0, promoted.stdout + promoted.stderr
-        _until(lambda: client.get().model_version == str(challenger), "the promoted model serves")
+    retrain = ("train", "run", "--since", "10m", "--min-examples", "2", "--config", config)
+    small = ("--objective", "violation", "--fresh", "--gate-pairs", "20")
+    with WeightsClient(parts.control_plane.address) as client, traffic(parts, 110.0) as run:
+        bad = _promote_a_bad_model(parts)
+        _until(lambda: client.get().model_version == bad, "the bad model serves")
+        time.sleep(100.0)  # history to learn from, and to be judged on
+        done = _trimtab(*retrain, *small, "--promote", "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        trained = json.loads(done.stdout)
+        assert (trained["outcome"], trained["promoted"]) == ("passed", True), trained["gates"]
+        _until(lambda: client.get().model_version == trained["version"], "the new model serves")
         assert client.get().mode is Mode.LEARNED
     assert [answer.failure for answer in run.result().answers if answer.failure] == []
+
+    trail = json.loads(_trimtab("models", "history", "--json", "--config", config).stdout)
+    assert (trail[-1]["version"], trail[-1]["actor"]) == (trained["version"], "trimtab train")
 
 
 def test_a_killed_control_plane_costs_no_request_and_comes_back_where_it_was(parts: Parts) -> None:

@@ -44,7 +44,7 @@ def test_starved_class_is_a_target_though_it_finishes_nothing(history: Window) -
 def test_example_is_a_window_as_it_would_be_served_and_the_step_after_it(
     history: Window, classes: Classes
 ) -> None:
-    examples = build_examples(history, classes)
+    examples = build_examples([history], classes)
     assert len(examples) == history.steps - STEPS
     served = encode(history.between(100, 100 + STEPS), classes)
     np.testing.assert_array_equal(examples.features[100], served)
@@ -56,7 +56,7 @@ def test_example_is_a_window_as_it_would_be_served_and_the_step_after_it(
 def test_persistence_is_the_last_steps_violation_fraction(
     history: Window, classes: Classes
 ) -> None:
-    examples = build_examples(history, classes)
+    examples = build_examples([history], classes)
     np.testing.assert_allclose(examples.persistence[1:], examples.target[:-1], rtol=1e-6)
     assert FEATURE_NAMES[1] == "violation_fraction"
 
@@ -65,16 +65,16 @@ def test_step_that_says_nothing_of_any_class_makes_no_example(
     history: Window, classes: Classes
 ) -> None:
     silent = with_signal(history, Signal.FINISHED_PER_S, 0, 40, np.nan)
-    assert len(build_examples(silent, classes)) == history.steps - STEPS
+    assert len(build_examples([silent], classes)) == history.steps - STEPS
     silent = with_signal(silent, Signal.FINISHED_PER_S, 1, 40, np.nan)
-    examples = build_examples(silent, classes)
+    examples = build_examples([silent], classes)
     assert len(examples) == history.steps - STEPS - 1
     assert examples.mask.all(), "the gap only shows in the windows that hold it"
     assert np.isfinite(examples.features).all()
 
 
 def test_hold_out_is_the_newest_part(history: Window, classes: Classes) -> None:
-    examples = build_examples(history, classes)
+    examples = build_examples([history], classes)
     known, held_out = examples.split(0.25)
     assert (len(known), len(held_out)) == (171, 57)
     np.testing.assert_array_equal(np.concatenate([known.target, held_out.target]), examples.target)
@@ -84,16 +84,16 @@ def test_hold_out_is_the_newest_part(history: Window, classes: Classes) -> None:
 def test_neither_part_is_ever_empty(
     history: Window, classes: Classes, holdout_ratio: float
 ) -> None:
-    assert all(build_examples(history, classes).split(holdout_ratio))
+    assert all(build_examples([history], classes).split(holdout_ratio))
 
 
 def test_short_history_is_refused_with_what_there_is_and_what_is_needed(
     history: Window, classes: Classes
 ) -> None:
     with pytest.raises(NotEnoughHistory, match=r"150 s .* 18 examples .* 48 .* 300 s") as refused:
-        build_examples(history.between(0, 30), classes)
+        build_examples([history.between(0, 30)], classes)
     assert (refused.value.examples, refused.value.needed) == (18, 48)
-    assert len(build_examples(history.between(0, 60), classes)) == 48
+    assert len(build_examples([history.between(0, 60)], classes)) == 48
 
 
 def test_long_idle_history_is_refused(history: Window, classes: Classes) -> None:
@@ -101,4 +101,4 @@ def test_long_idle_history_is_refused(history: Window, classes: Classes) -> None
         history, signals={signal: values * 0 for signal, values in history.signals.items()}
     )
     with pytest.raises(NotEnoughHistory, match="1200 s of history give 0 examples with traffic"):
-        build_examples(idle, classes)
+        build_examples([idle], classes)

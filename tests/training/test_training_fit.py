@@ -21,7 +21,7 @@ BRIEF = FitOptions(max_epochs=3)
 
 @pytest.fixture(scope="module")
 def examples(history: Window, classes: tuple[TaskClass, ...]) -> Examples:
-    return build_examples(history, classes)
+    return build_examples([history], classes)
 
 
 def test_loss_is_the_mean_over_what_the_mask_leaves() -> None:

@@ -20,7 +20,7 @@ BRIEF = FitOptions(max_epochs=4, learning_rate=5e-3, weight_decay=0.0)
 
 @pytest.fixture(scope="module")
 def examples(history: Window, classes: tuple[TaskClass, ...]) -> Examples:
-    return build_examples(history, classes)
+    return build_examples([history], classes)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_fine_tuning_starts_from_the_champion_and_leaves_it_alone(
 ) -> None:
     before = {name: tensor.clone() for name, tensor in champion.state_dict().items()}
     still = FitOptions(max_epochs=1, learning_rate=0.0)
-    fitted = fit(examples, still, warm=WarmStart(champion, 0.01, kept=examples))
+    fitted = fit(examples, still, warm=WarmStart(champion, 0.01, examples, champion))
     for name, tensor in champion.state_dict().items():
         assert torch.equal(tensor, before[name]), name
         assert torch.equal(fitted.network.state_dict()[name], tensor), name
@@ -107,8 +107,8 @@ def test_kept_examples_are_not_forgotten(examples: Examples, champion: ResidualL
 
 
 def test_untrained_champion_is_nothing_to_go_on_from(classes: tuple[TaskClass, ...]) -> None:
-    assert warm_start(None, Reservoir(), classes) is None
-    assert warm_start(Bundle.untrained(), Reservoir(), classes) is None
+    assert warm_start(None, (), classes) is None
+    assert warm_start(Bundle.untrained(), (), classes) is None
 
 
 def test_reservoir_of_other_classes_still_teaches(
@@ -117,11 +117,11 @@ def test_reservoir_of_other_classes_still_teaches(
     reservoir = Reservoir(50)
     reservoir.offer_all(history.between(0, 60))
     bundle = Bundle(champion, Provenance("violation-forecast", seed=0))
-    fewer = warm_start(bundle, reservoir, classes[:1])
+    fewer = warm_start(bundle, reservoir.moments, classes[:1])
     assert fewer is not None
     assert fewer.kept is not None
     assert fewer.kept.features.shape[1] == 1
-    empty = warm_start(bundle, Reservoir(), classes)
+    empty = warm_start(bundle, (), classes)
     assert empty is not None
     assert empty.kept is None
 

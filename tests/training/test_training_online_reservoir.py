@@ -143,7 +143,7 @@ def test_examples_of_moments_are_those_of_their_history(
         for stop in range(MOMENT_STEPS, history.steps + 1)
     ]
     one_by_one = examples_of_moments(moments, classes)
-    at_once = build_examples(history, classes)
+    at_once = build_examples([history], classes)
     assert one_by_one is not None
     for part in dataclasses.fields(at_once):
         np.testing.assert_array_equal(getattr(one_by_one, part.name), getattr(at_once, part.name))

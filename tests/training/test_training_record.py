@@ -46,7 +46,7 @@ LINEAGE = Lineage("http://127.0.0.1:9090", "3", "cafe", "f00d")
 
 @pytest.fixture(scope="module")
 def done(history: Window, classes: tuple[TaskClass, ...]) -> Retraining:
-    fitted = fit(build_examples(history, classes), OPTIONS)
+    fitted = fit(build_examples([history], classes), OPTIONS)
     bundle = Bundle(fitted.network, Provenance("violation-forecast", seed=0))
     return Retraining(bundle, fitted, history, classes, OPTIONS, JUDGED, LINEAGE)
 

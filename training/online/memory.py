@@ -34,6 +34,11 @@ class Memory:
     calibration: Calibration
     reading: Reading | None = None
 
+    @property
+    def engines(self) -> int:
+        """How many engines the fleet has; one where they could not be asked."""
+        return 1 if self.reading is None else max(1, len(self.reading.engines))
+
     def keep(self, history: Window) -> None:
         """Remember for the next retraining, to which this history is the past.
 

@@ -2,34 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+
+from models.verdicts import Verdict
 
 MODEL, BEST_STATIC, ORACLE = "model", "best_static", "oracle"
 """The policies that a closed gap is told by."""
-
-
-class Verdict(Protocol):
-    """What one gate says.
-
-    Attributes:
-        figures: what it looked at, by name.
-    """
-
-    @property
-    def name(self) -> str:
-        """Of the gate."""
-
-    @property
-    def passed(self) -> bool:
-        """Whether it lets the network through."""
-
-    @property
-    def reason(self) -> str:
-        """Why, in a line."""
-
-    @property
-    def figures(self) -> Mapping[str, float]:
-        """What it looked at."""
 
 
 @dataclass(frozen=True, slots=True)

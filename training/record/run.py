@@ -7,8 +7,9 @@ regimes, ``gate.<gate>.passed`` for the gates, whose own figures are in child ru
 Shapes: C classes, N examples or instants.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 
 import numpy as np
 import torch
@@ -16,14 +17,18 @@ from numpy.typing import NDArray
 
 from models.bundle import Bundle
 from models.classes import TaskClass
+from models.succession import GATES_TAG
+from models.verdicts import Verdict, verdicts_to_json
 from models.versions import RunRecord
 from models.window import STEPS, Window
 from training.fit import FitOptions, Fitted
+from training.objective import Objective
 from training.record import plots
 from training.record.lineage import Lineage, dataset_record
-from training.record.results import MODEL, Judgement, RegimeLosses, Verdict
+from training.record.results import MODEL, Judgement, RegimeLosses
+from training.rehearsal.learning import Rehearsed
 
-NAME = "violation-forecast"
+NAME = "retraining"
 _REFERENCES = ("champion_loss", "persistence_loss", "constant_loss")
 _MOST_INSTANTS = 360
 """Columns of the heat map of weights."""
@@ -35,6 +40,7 @@ class Retraining:
 
     Attributes:
         options: that the fit was done with.
+        rehearsed: None: nothing was, only the forecast is learned.
     """
 
     bundle: Bundle
@@ -44,6 +50,12 @@ class Retraining:
     options: FitOptions
     judgement: Judgement
     lineage: Lineage
+    rehearsed: Rehearsed | None = None
+
+    @property
+    def objective(self) -> Objective:
+        """What the network was to get better at."""
+        return Objective.VIOLATION if self.rehearsed is None else Objective.REGRET
 
 
 def run_record(done: Retraining) -> RunRecord:
@@ -54,21 +66,31 @@ def run_record(done: Retraining) -> RunRecord:
         name=NAME,
         params={
             "start": _start(done.lineage),
+            "objective": done.objective.value,
             **{f"fit.{name}": value for name, value in asdict(done.options).items()},
         },
         metrics={
             **done.fitted.metrics,
+            **({} if done.rehearsed is None else {"holdout_regret": done.rehearsed.regret}),
             "calibration_error": plots.calibration_error(predicted, realised),
             **_regime_metrics(done.judgement.regimes),
             **{f"gate.{one.name}.passed": float(one.passed) for one in verdicts},
         },
-        epochs=done.fitted.epochs,
+        epochs=_epochs(done),
         tags=_tags(done),
         description=_description(done),
         files={**_pictures(done), "plots/reliability.png": plots.reliability(predicted, realised)},
         dataset=dataset_record(done.history, done.lineage),
         children=[verdict_record(verdict) for verdict in verdicts],
     )
+
+
+def _epochs(done: Retraining) -> list[Mapping[str, float]]:
+    """Of both fits side by side; the shorter one ends earlier."""
+    nothing: Mapping[str, float] = {}
+    rehearsed = () if done.rehearsed is None else done.rehearsed.epochs
+    both = zip_longest(done.fitted.epochs, rehearsed, fillvalue=nothing)
+    return [{**forecast, **steering} for forecast, steering in both]
 
 
 def verdict_record(verdict: Verdict) -> RunRecord:
@@ -92,6 +114,7 @@ def _tags(done: Retraining) -> dict[str, str]:
         "trimtab.failed_gates": ", ".join(failed) or None,
         "trimtab.calibration_hash": done.lineage.calibration_hash,
         "trimtab.git_sha": done.lineage.git_sha,
+        GATES_TAG: verdicts_to_json(done.judgement.verdicts) if done.judgement.verdicts else None,
     }
     return {
         "trimtab.classes": ", ".join(task_class.name for task_class in done.classes),

@@ -8,6 +8,7 @@ import torch
 
 from models.lstm import ResidualLstm
 from training.errors import FitDiverged
+from training.online.anchor import Anchor
 from training.regret.batches import Batch, shuffled
 from training.regret.objective import Penalties, objective
 
@@ -52,8 +53,17 @@ def learn(
     lessons: Sequence[Batch],
     held_out: Sequence[Batch],
     options: LearnOptions,
+    *,
+    anchor: Anchor | None = None,
 ) -> Learned:
     """Fit a copy of the network.
+
+    Args:
+        network: to begin with.
+        lessons: to learn from.
+        held_out: to choose the epoch by.
+        options: how.
+        anchor: what the parameters are pulled toward; None: nothing.
 
     Raises:
         FitDiverged: the objective on the hold-out was no number in any epoch.
@@ -70,7 +80,7 @@ def learn(
     least = float("inf")
     epochs: list[dict[str, float]] = []
     while len(epochs) < options.epochs and len(epochs) - best_epoch < options.patience:
-        trained = _epoch(network, lessons, optimizer, options, generator)
+        trained = _epoch(network, lessons, optimizer, options, generator, anchor=anchor)
         scored, own_regret = score(network, held_out, options.penalties)
         epochs.append(
             {
@@ -107,13 +117,16 @@ def _epoch(
     optimizer: torch.optim.Optimizer,
     options: LearnOptions,
     generator: torch.Generator,
+    *,
+    anchor: Anchor | None,
 ) -> float:
-    """One pass; the mean objective of its batches."""
+    """One pass; the mean objective of its batches, without the anchor's part."""
     total, count = 0.0, 0
     for batch in shuffled(groups, options.batch_size, generator):
         loss, _ = objective(network, batch, options.penalties)
         optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        pulled = loss if anchor is None else loss + anchor.penalty(network)
+        torch.autograd.backward(pulled)
         torch.nn.utils.clip_grad_norm_(network.parameters(), options.gradient_norm)
         optimizer.step()
         total += float(loss.detach()) * batch.lessons

@@ -11,6 +11,7 @@ Shapes: K candidates, C classes, T steps, F features, H ticks.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from training.closed_loop.steer import Steered, steer
 from training.regret.candidates import Float, candidate_log_shares, normalised
 from training.regret.cost import LocalCost, fit_cost
 from training.regret.futures import branch_into
-from training.regret.worlds import World
+from training.simulator.model import Fleet
 from training.simulator.rollout import evaluate
 from training.simulator.scenario import Scenario
 from training.simulator.state import State
@@ -73,6 +74,21 @@ class Lesson:
     floor: Float
     violation: Float
     violation_known: NDArray[np.bool_]
+
+
+class World(Protocol):
+    """Where a policy is examined."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The engines."""
+
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+
+    def scenario(self, future: int | None = None) -> Scenario:
+        """What happens; with a number, the same with other requests."""
 
 
 def lessons_of(

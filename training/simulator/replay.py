@@ -26,7 +26,7 @@ def replay_window(
     window: Window,
     classes: Sequence[TaskClass],
     *,
-    seed: int,
+    seed: int | tuple[int, ...],
     lengths: Sequence[RequestLengths] | None = None,
 ) -> Workload:
     """Draw a workload as long as the window.
