@@ -64,6 +64,9 @@ def loop(
     metrics: Metrics,
     trials: Trials,
 ) -> Iterator[ControlLoop]:
+    # The first prediction of a process imports for seconds on a busy machine: not within a tick,
+    # whose end is on the real clock.
+    Bundle.untrained().predict(prometheus.fetch(0.0), task_classes)
     loop = ControlLoop(
         task_classes=task_classes,
         fetch=prometheus.fetch,
