@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from controlplane.drift import prepare
 from controlplane.forecaster import Champion, Forecaster
 from controlplane.store.sqlite import EventKind
 from models.errors import ModelError, RegistryUnavailable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # importing the registry imports MLflow, which takes seconds
     from controlplane.metrics import Metrics
     from controlplane.publisher import Publisher
     from controlplane.registry_thread import RegistryThread
+    from models.bundle import Bundle
     from models.registry import Registry
     from models.succession import Succession
 
@@ -27,6 +29,12 @@ def _change_to(registry: Registry, version: str | None) -> Succession | None:
     """Who made a version the champion, and why; None: the trail does not tell."""
     trail = registry.history()
     return trail[-1] if trail and trail[-1].version == version else None
+
+
+def _load(registry: Registry, version: str) -> Bundle:
+    """The version, and what the first tick with it would have to import."""
+    prepare()
+    return registry.load(version)
 
 
 class ChampionWatch:
@@ -78,7 +86,7 @@ class ChampionWatch:
             ModelError: it could not be loaded.
         """
         try:
-            bundle = await self._registry.call(lambda registry: registry.load(version))
+            bundle = await self._registry.call(lambda registry: _load(registry, version))
         except RegistryUnavailable:
             raise
         except ModelError:

@@ -7,6 +7,7 @@ import pytest
 from virtual_clock import VirtualClock
 
 from controlplane.dither import OFF, Dither
+from controlplane.drift import prepare
 from controlplane.errors import PrometheusUnreachable, StaleWindow
 from controlplane.forecaster import Champion, Forecaster
 from controlplane.guardrails import Bounds, default_shares
@@ -64,9 +65,7 @@ def loop(
     metrics: Metrics,
     trials: Trials,
 ) -> Iterator[ControlLoop]:
-    # The first prediction of a process imports for seconds on a busy machine: not within a tick,
-    # whose end is on the real clock.
-    Bundle.untrained().predict(prometheus.fetch(0.0), task_classes)
+    prepare()  # as when a champion is loaded: a tick's end is on the real clock
     loop = ControlLoop(
         task_classes=task_classes,
         fetch=prometheus.fetch,
