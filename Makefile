@@ -41,7 +41,7 @@ bench-learning: setup
 
 # Train the base model and compare it with the rule; goes on where an earlier run was stopped.
 base-model: $(VENV)/.setup-done
-	$(BIN)/trimtab train base $(BASE_ARGS)
+	$(BIN)/trimtab train base --out models/base $(BASE_ARGS)
 
 # What starts engines and servers has the machine to itself.
 test: setup lint test-fast

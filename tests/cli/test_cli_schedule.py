@@ -68,6 +68,9 @@ def test_run_of_a_schedule_is_a_command_that_exists(config: Path) -> None:
     assert options["started_by"] is StartedBy.SCHEDULE
     assert options["as_json"]
     assert (options["prometheus"], options["control_plane"]) == ("http://127.0.0.1:1", None)
+    assert (options["gate"], options["promote"]) == (True, False)
+    command = run_of_schedule(since_s=600.0, config=config, addresses={}, promote=True)
+    assert parsed(list(command[module + 1 :]))["promote"]
 
 
 @pytest.mark.parametrize(

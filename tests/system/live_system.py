@@ -15,13 +15,13 @@ from benchmarks.stack.engine import MODEL_NAME
 from models.architecture import ARCHITECTURE
 from models.bundle import Bundle, Provenance
 from models.features import DESCRIPTOR
-from models.lstm import ResidualLstm
+from models.lstm import STEERING_ROW, ResidualLstm
 
 TICK_S = 1.0
 TTL_S = 6.0
 
-_ABOVE_ZERO = 20.0
-"""Added to a rule's log-odds, so that no ReLU cuts it."""
+_FAVOURED_ABOVE = 3.0
+"""Log of the SLO by the relative value; of the demo's classes only `batch` is above."""
 
 
 @contextmanager
@@ -39,14 +39,15 @@ def traffic(parts: Parts, duration_s: float, *, seed: int = 1) -> Iterator[Futur
         )
 
 
-def leaning(factor: float) -> Bundle:
-    """Wants more of what the rule wants, for a negative factor the contrary."""
+def favouring_batch() -> Bundle:
+    """All the say that a network has, against everybody but the class that matters least."""
     network = ResidualLstm()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-        column = 3 * ARCHITECTURE.hidden + DESCRIPTOR.index("rule_logit")
-        network.compare.weight[0, column] = 1.0
-        network.compare.bias[0] = _ABOVE_ZERO
-        network.emit.weight[0, 0] = factor
+        descriptor = network.compare.weight[0, 3 * ARCHITECTURE.hidden :]
+        descriptor[DESCRIPTOR.index("log_ttft_slo_s")] = 1.0
+        descriptor[DESCRIPTOR.index("log_relative_value")] = -1.0
+        network.compare.bias[0] = -_FAVOURED_ABOVE
+        network.emit.weight[STEERING_ROW, 0] = 20.0
     return Bundle(network.eval(), Provenance("test", seed=0))

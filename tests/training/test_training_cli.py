@@ -121,6 +121,7 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "trimtab.yaml"
     path.write_text(
         f"""
+training: {{state: "{tmp_path}/state"}}
 registry: {{tracking_uri: "sqlite:///{tmp_path}/mlflow.db", artifact_root: "{tmp_path}/files"}}
 classes:
   vip: {{slo: {{ttft_s: 1.0}}, value: 8}}
@@ -134,10 +135,13 @@ classes:
 def test_history_in_prometheus_becomes_a_challenger(
     prometheus: str, config: Path, tmp_path: Path
 ) -> None:
+    forecast = ["--objective", "violation", "--no-gate"]
     done = RUNNER.invoke(
-        app, ["run", "--since", "20m", "--config", str(config), "--prometheus", prometheus]
+        app,
+        ["run", "--since", "20m", *forecast, "--config", str(config), "--prometheus", prometheus],
     )
     assert done.exit_code == 0, done.output
+    assert "to serve it: trimtab models promote 1 --reason TEXT" in done.stdout
     assert "version 1 is @challenger: validation loss" in done.stdout
     (version,) = Registry(RegistryLocation(f"sqlite:///{tmp_path}/mlflow.db")).versions()
     assert version.aliases == ("challenger",)
@@ -148,7 +152,8 @@ def test_history_in_prometheus_becomes_a_challenger(
 @pytest.mark.system
 def test_too_short_a_history_says_how_much_is_needed(prometheus: str, config: Path) -> None:
     failed = RUNNER.invoke(
-        app, ["run", "--since", "2m", "--config", str(config), "--prometheus", prometheus]
+        app,
+        ["run", "--since", "2m", "--no-gate", "--config", str(config), "--prometheus", prometheus],
     )
     assert failed.exit_code == 1
     assert "120 s of history give 12 examples" in failed.stderr
@@ -166,7 +171,14 @@ def test_prometheus_that_does_not_answer_is_unavailable(config: Path, unused_tcp
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--since", "soon"], ["--since", "20m", "--config", "/no/such/file.yaml"]],
+    [
+        [],
+        ["--since", "soon"],
+        ["--since", "20m", "--config", "/no/such/file.yaml"],
+        ["--since", "20m", "--promote", "--no-gate"],
+        ["--since", "20m", "--gate-pairs", "19"],
+        ["--since", "20m", "--objective", "luck"],
+    ],
 )
 def test_missing_input_is_a_usage_error(arguments: list[str]) -> None:
     assert RUNNER.invoke(app, ["run", *arguments]).exit_code == 2

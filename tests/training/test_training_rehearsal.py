@@ -69,6 +69,15 @@ def test_no_request_of_an_old_regime_is_too_long_for_a_small_engine(
         assert workload.classes == CLASSES
 
 
+def test_a_short_stretch_is_lived_through_several_times(lived: Window) -> None:
+    short = lived.between(0, 25)
+    (world,) = replayed([short], CLASSES, FLEET, count=1, first_seed=1)
+    assert world.stretch.steps == 60
+    for name, values in world.stretch.signals.items():
+        np.testing.assert_array_equal(values[:, 25:50], short.signals[name])
+        np.testing.assert_array_equal(values[:, 50:], short.signals[name][:, :10])
+
+
 def test_fitting_leaves_alone_what_fits() -> None:
     prompts, outputs = np.array([10, 500, 390]), np.array([5, 5, 50])
     workload = Workload(

@@ -48,7 +48,7 @@ class RoundOptions:
     """
 
     rounds: int = 4
-    worlds: int = 120
+    worlds: int = 110
     holdout: int = 6
     duration_s: float = 400.0
     seed: int = 0

@@ -1,16 +1,18 @@
 """Worlds of the fleet's own: stretches of its history over again, and regimes it never had."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from models.classes import TaskClass
 from models.window import Window
 from training.regret.worlds import LEAST_LOAD, MOST_LOAD, World
-from training.rehearsal.traffic import fitting
+from training.rehearsal.traffic import fitting, joined
 from training.simulator.model import Fleet
 from training.simulator.replay import replay_window
 from training.simulator.scenario import Scenario
 from training.simulator.traffic import ClassTraffic
+from training.stretches import LONGEST_STEPS
 
 _GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole part, cover (0, 1) evenly however many they are."""
@@ -56,11 +58,21 @@ def replayed(
     count: int,
     first_seed: int,
 ) -> list[Replayed]:
-    """Every stretch once, then again with other times and lengths, until there are so many."""
+    """Every stretch once, then again with other times and lengths, until there are so many.
+
+    A short stretch is lived through several times in a row: what weights do to queues takes
+    minutes to show.
+    """
+    long = [_prolonged(one) for one in stretches]
     return [
-        Replayed(stretches[number % len(stretches)], tuple(classes), fleet, first_seed + number)
+        Replayed(long[number % len(long)], tuple(classes), fleet, first_seed + number)
         for number in range(count)
     ]
+
+
+def _prolonged(stretch: Window) -> Window:
+    times = math.ceil(LONGEST_STEPS / stretch.steps)
+    return stretch if times == 1 else joined([stretch] * times).between(0, LONGEST_STEPS)
 
 
 def regime_worlds(
