@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.learning.run import Model
+from benchmarks.learning.units import POLICIES
 from controlplane.config import RegistrySection
 from models.bundle import WEIGHTS_FILE, Bundle
 from models.errors import ModelError
@@ -33,11 +34,21 @@ def models_of(specs: Sequence[str], scratch: Path) -> list[Model]:
     try:
         if not specs:
             return [_from_registry(FRESH, _fresh_registry(scratch), "champion", scratch)]
-        return [_named(spec, scratch) for spec in specs]
+        return _distinct([_named(spec, scratch) for spec in specs])
     except (ModelError, OSError) as error:
         raise NoSuchModel(
             str(error), fix="pass --model NAME=FOLDER, or --model NAME=@champion"
         ) from error
+
+
+def _distinct(models: list[Model]) -> list[Model]:
+    taken = [*POLICIES, *(model.name for model in models)]
+    for model in models:
+        if taken.count(model.name) > 1:
+            raise NoSuchModel(
+                f"{model.name!r} is the name of another policy", fix="pass --model NAME=FOLDER"
+            )
+    return models
 
 
 def _named(spec: str, scratch: Path) -> Model:

@@ -106,7 +106,7 @@ def _attainment(policies: Sequence[str], settings: Sequence[SettingFindings]) ->
 def _by_policy(
     title: str, rows: dict[str, list[str]], settings: Sequence[SettingFindings]
 ) -> Table:
-    table = _table(title)
+    table = _table(title, padding=0)
     table.add_column("policy", no_wrap=True)
     for one in settings:
         header = one.regime.replace("stationary", "steady").replace("-", "\n")
@@ -154,8 +154,8 @@ def _goals(goals: Sequence[Goal]) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+def _table(title: str, padding: int = 1) -> Table:
+    return Table(title=title, box=SIMPLE, pad_edge=False, padding=(0, padding, 0, 0))
 
 
 def _percent(interval: Interval | None, *, signed: bool = True) -> str:

@@ -42,6 +42,13 @@ DISCIPLINES = (
 )
 """Other orders of the queue, under the values' weights."""
 
+POLICIES = (
+    *(UNIFORM, VALUE, BEST_STATIC, OWN_STATIC, ELSEWHERE, PID, RULE, ORACLE),
+    *map(str, DISCIPLINES),
+    *(LEARNED, *CONTROLS),
+)
+"""All but further models."""
+
 Result: TypeAlias = dict[str, dict[str, float]]
 """By policy: ``loss``, and ``attainment`` of the class with the lowest."""
 

@@ -13,7 +13,7 @@ from benchmarks.learning.goals import Goal, goals_of
 from benchmarks.learning.intervals import change_of, gap_closed_of, headroom_of
 from benchmarks.learning.journal import Journal, key_of
 from benchmarks.learning.report import as_json, as_tables
-from benchmarks.learning.settings import Drawn
+from benchmarks.learning.settings import REGIMES, Drawn
 from benchmarks.learning.units import Learned, Result
 from models.classes import LatePolicy
 
@@ -192,7 +192,7 @@ def test_the_json_holds_the_agreed_parts_and_no_number_that_is_none() -> None:
 def test_the_tables_fit_into_80_columns_and_name_every_policy() -> None:
     settings = [
         setting(GOOD, f"{regime}/{late}")
-        for regime in ("stationary-0.6", "stationary-0.9", "service-drift", "error-burst", "azure")
+        for regime in (*REGIMES, "azure")
         for late in ("serve", "demote")
     ]
     console = Console(width=80)
