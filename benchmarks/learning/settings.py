@@ -1,9 +1,9 @@
 """Where policies are compared: regimes at a load, each with either late policy.
 
-The classes are the simulator's reference. An objective has to be one that a class can meet: its
-objective for the pace, 0.1 s a token, is about what one full step takes on the reference
-engine (256 prompt tokens and a dozen decodes), so it is missed by a hair and by chance even
-where nothing waits. Here it is two such steps. The other objectives stay.
+The classes are the simulator's reference. Their objective for the pace, 0.1 s a token, is about
+what one full step takes on the reference engine (256 prompt tokens and a dozen decodes): it is
+missed by a hair when steps are full. Here it is two such steps, as an operator would have it who
+asks for what the engine can give. The other objectives stay.
 
 Loads are relative to what the fleet serves of the mix when it always has enough. Up to 0.9
 of it, a steady load is met in time by any sensible weights; where no load is given by the regime's
