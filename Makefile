@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .vllm-0.31
 
-.PHONY: setup demo bench-hook bench-urgent bench-sim base-model test test-fast lint format protos protos-check clean
+.PHONY: setup demo bench-hook bench-urgent bench-sim bench-learning base-model test test-fast lint format protos protos-check clean
 
 # setup is a no-op until pyproject.toml or the set-up script changes.
 setup: $(VENV)/.setup-done $(OLDEST)/.setup-done
@@ -34,9 +34,14 @@ bench-urgent: setup
 bench-sim: setup
 	$(BIN)/python -m benchmarks.sim --speed --fidelity --json benchmarks/results/sim.json $(BENCH_ARGS)
 
+# What the learned weights are worth beside other policies: under an hour on two cores; goes on
+# where an earlier run was stopped (BENCH_ARGS=--quick: to try; --model NAME=FOLDER, --traces FOLDER).
+bench-learning: setup
+	$(BIN)/python -m benchmarks.learning --json benchmarks/results/learning.json $(BENCH_ARGS)
+
 # Train the base model and compare it with the rule; goes on where an earlier run was stopped.
 base-model: $(VENV)/.setup-done
-	$(BIN)/trimtab train base $(BASE_ARGS)
+	$(BIN)/trimtab train base --out models/base $(BASE_ARGS)
 
 # What starts engines and servers has the machine to itself.
 test: setup lint test-fast

@@ -32,9 +32,9 @@ def base(
         Path | None, typer.Option(help="write the model here if it beats the rule")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=99, help="of visits and a fit each")] = 4,
-    worlds: Annotated[int, typer.Option(min=2, help="visited in each round")] = 120,
+    worlds: Annotated[int, typer.Option(min=2, help="visited in each round")] = 110,
     seed: Annotated[int, typer.Option(min=0, max=1_000_000, help="of everything random")] = 0,
-    trials: Annotated[int, typer.Option(min=1, help="worlds to compare with the rule on")] = 64,
+    trials: Annotated[int, typer.Option(min=1, help="worlds to compare with the rule on")] = 128,
     processes: Annotated[int, typer.Option(min=1, max=256, help="that simulate")] = 2,
 ) -> None:
     """Train on drawn worlds, and compare with the rule on others."""

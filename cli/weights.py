@@ -27,12 +27,15 @@ def get(address: Address = DEFAULT_ADDRESS, *, as_json: AsJson = False) -> None:
     with WeightsClient(address) as client:
         try:
             snapshot = client.get()
+            canary = None if as_json else client.status().canary
         except ClientError as error:
             unavailable(error)
     if as_json:
         typer.echo(json_line(snapshot))
     else:
         Console().print(snapshot_table(snapshot))
+        if canary is not None:
+            typer.echo(f"canary: {canary}")
 
 
 @app.command()

@@ -22,6 +22,7 @@ class AdminDesk(AdminServiceServicer):
         engines: who is connected now.
         missed_windows: in a row, up to now.
         retrain_reason: why a retrain is asked for; None: it is not.
+        canary: which model is on trial, and how it stands; None: none is.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class AdminDesk(AdminServiceServicer):
         engines: Callable[[], tuple[EngineStatus, ...]],
         missed_windows: Callable[[], int],
         retrain_reason: Callable[[], str | None] = lambda: None,
+        canary: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._publisher = publisher
         self._engines = engines
         self._missed_windows = missed_windows
         self._retrain_reason = retrain_reason
+        self._canary = canary
 
     async def GetStatus(  # noqa: N802 - the name is the protocol's
         self,
@@ -57,6 +60,7 @@ class AdminDesk(AdminServiceServicer):
                 missed_windows=self._missed_windows(),
                 engines=self._engines(),
                 retrain_reason=self._retrain_reason(),
+                canary=self._canary(),
             )
         )
 

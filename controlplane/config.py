@@ -19,6 +19,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from controlplane.canary import TrialLimits, TrialPolicy
 from controlplane.clock import MIN_TICK_S
 from controlplane.dither import LARGEST_SWING, MAX_AMPLITUDE
 from controlplane.errors import ConfigError
@@ -205,6 +206,48 @@ class DitherSection(Section):
     )
 
 
+class CanarySection(Section):
+    """Another model on some of the engines, by turns with the champion."""
+
+    enabled: bool = Field(
+        default=True,
+        description="try a challenger whose gates passed, promote it if it is no worse, and watch "
+        "a new champion, going back if it does harm",
+    )
+    ratio: float = Field(0.1, gt=0, le=1, description="part of the engines; at least one")
+    block_s: Seconds = Field(60.0, description="length of a turn")
+    washout_s: float = Field(
+        15.0, ge=0, description="start of a turn that does not count: the queues are still old"
+    )
+    alpha: float = Field(
+        0.05, gt=0, lt=1, description="probability of a wrong `harm`, and of a wrong `no_worse`"
+    )
+    margin: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="by which the part of the value that is lost may be larger and still be no "
+        "worse",
+    )
+    max_pairs: int = Field(
+        480, ge=1, le=100_000, description="pairs of turns until a trial ends undecided"
+    )
+    watch_s: float = Field(
+        86_400.0, ge=0, description="how long a new champion is watched at most; 0: not at all"
+    )
+
+    @property
+    def policy(self) -> TrialPolicy:
+        """The same, as the trials take it."""
+        return TrialPolicy(
+            ratio=self.ratio,
+            block_s=self.block_s,
+            washout_s=self.washout_s,
+            limits=TrialLimits(self.alpha, self.margin, self.max_pairs),
+            watch_s=self.watch_s,
+        )
+
+
 class TrainingSection(Section):
     """Retraining."""
 
@@ -304,6 +347,7 @@ class Config(BaseSettings):
     registry: RegistrySection = RegistrySection()
     guardrails: GuardrailsSection = GuardrailsSection()
     dither: DitherSection = DitherSection()
+    canary: CanarySection = CanarySection()
     training: TrainingSection = TrainingSection()
     limits: LimitsSection = LimitsSection()
     classes: dict[ClassName, ClassSection] = Field(
@@ -432,6 +476,15 @@ def _dither_fits_step(config: Config) -> Iterator[str]:
         )
 
 
+def _turn_holds_ticks(config: Config) -> Iterator[str]:
+    counted_s = config.canary.block_s - config.canary.washout_s
+    if config.canary.enabled and counted_s < 2 * config.tick_s:
+        yield (
+            f"canary.block_s: {config.canary.block_s:g} leaves {counted_s:g} s after washout_s "
+            f"({config.canary.washout_s:g}), less than two ticks of tick_s ({config.tick_s:g})"
+        )
+
+
 def _addresses_differ(config: Config) -> Iterator[str]:
     if config.listen == config.metrics_listen and not config.listen.endswith(":0"):
         yield f"metrics_listen: {config.metrics_listen} is also the address of listen"
@@ -444,5 +497,6 @@ _CROSS_CHECKS: tuple[Callable[[Config], Iterator[str]], ...] = (
     _ttl_outlives_ticks,
     _answer_within_tick,
     _dither_fits_step,
+    _turn_holds_ticks,
     _addresses_differ,
 )

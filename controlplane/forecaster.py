@@ -83,15 +83,19 @@ class Forecast:
 
 
 class Forecaster:
-    """Holds the serving champion.
+    """Holds the serving champion, or a guest that plays some of the time.
 
     `swap` and `forecast` may be called from any thread: a forecast reads the
     reference once and stays with what it read.
+
+    Args:
+        role: what the version is called in reasons.
     """
 
-    def __init__(self, task_classes: Sequence[TaskClass]) -> None:
+    def __init__(self, task_classes: Sequence[TaskClass], role: str = "champion") -> None:
         self._task_classes = tuple(task_classes)
-        self._serving: Champion | str = "no champion is loaded yet"
+        self._role = role
+        self._serving: Champion | str = f"no {role} is loaded yet"
 
     @property
     def serving_version(self) -> str | None:
@@ -111,14 +115,16 @@ class Forecaster:
         try:
             return self._by_champion(window, serving)
         except (ModelError, ValueError, RuntimeError) as error:
-            log.warning("the champion failed", version=serving.version, error=str(error))
-            return self._by_rule(window, f"champion {serving.version} failed: {error}")
+            log.warning(
+                "a model failed", role=self._role, version=serving.version, error=str(error)
+            )
+            return self._by_rule(window, f"{self._role} {serving.version} failed: {error}")
 
     def _by_champion(self, window: Window, champion: Champion) -> Forecast:
         prediction = champion.bundle.predict(window, self._task_classes)
         return Forecast(
             mode=Mode.LEARNED,
-            reason=f"champion {champion.version}",
+            reason=f"{self._role} {champion.version}",
             wanted=prediction.weights,
             rule_shares=prediction.rule_shares,
             residuals=prediction.residuals,

@@ -5,29 +5,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import structlog
 
 from controlplane.clock import Clock, ticks
-from controlplane.dither import OFF, Dither, dithered
 from controlplane.drift import Drift, DriftMonitor
 from controlplane.errors import PrometheusUnreachable, TelemetryError
 from controlplane.forecaster import Forecast, Forecaster
-from controlplane.guardrails import (
-    Bounds,
-    Course,
-    Ruling,
-    Shares,
-    decide,
-    default_shares,
-    floor_shares,
-    propose,
-)
+from controlplane.guardrails import default_shares
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing, after_miss, after_window
+from controlplane.pilot import Pilot
 from controlplane.publisher import Publisher
-from controlplane.snapshot import ClassDecision, Feature, Mode, Plan, unexplained_plan
+from controlplane.snapshot import Mode, Plan, unexplained_plan
 from controlplane.store.sqlite import EventKind
+from controlplane.trials import Trials
 from models.classes import TaskClass
 from models.window import Window
 
@@ -36,10 +27,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tick sees."""
+    """What a tick sees.
+
+    Attributes:
+        guest: of the model that plays on some engines; None: none does.
+    """
 
     forecast: Forecast
     drift: Drift
+    guest: Forecast | None
 
     @property
     def heeding_drift(self) -> Forecast:
@@ -58,7 +54,8 @@ class ControlLoop:
     Args:
         fetch: blocking; the window that ends at a Unix time, or TelemetryError.
         standing: where the process starts.
-        shares: [C] in force at the start; sum to 1, none below its floor.
+        pilot: starts from the shares in force.
+        trials: of other models on some of the engines.
     """
 
     def __init__(
@@ -69,26 +66,23 @@ class ControlLoop:
         forecaster: Forecaster,
         publisher: Publisher,
         limits: MissLimits,
-        bounds: Bounds,
-        dither: Dither = OFF,
+        pilot: Pilot,
         tick_s: float,
         standing: Standing,
-        shares: Shares,
         clock: Clock,
         metrics: Metrics,
+        trials: Trials,
     ) -> None:
         self.standing = standing
         self.retrain_reason: str | None = None
-        self._course = Course.starting(shares)
         self._task_classes = tuple(task_classes)
         self._fetch = fetch
         self._forecaster = forecaster
         self._publisher = publisher
         self._limits = limits
-        self._bounds = bounds
-        self._dither = dither
+        self._pilot = pilot
+        self._trials = trials
         self._drift = DriftMonitor([task_class.name for task_class in task_classes])
-        self._floors = floor_shares(task_classes)
         self._tick_s = tick_s
         self._default_shares = default_shares(task_classes)
         self._clock = clock
@@ -105,11 +99,11 @@ class ControlLoop:
         started_s = self._clock.now_s()
         observed = await self._observe()
         if isinstance(observed, TelemetryError):
-            plan = self._missed(observed)
+            plan, guest = self._missed(observed), None
         else:
-            plan = self._ruled(observed.heeding_drift)
+            plan, guest = self._ruled(observed.heeding_drift), observed.guest
             await self._ask_for_retrain(observed.drift)
-        await self._publisher.publish(plan)
+        await self._publisher.publish(plan, await self._trials.canary(guest))
         self._metrics.tick_s.observe(self._clock.now_s() - started_s)
 
     def close(self) -> None:
@@ -130,8 +124,10 @@ class ControlLoop:
             return PrometheusUnreachable(f"no window within a tick ({self._tick_s:g} s)")
 
     def _look(self, end_unix_s: float) -> Observation:
-        forecast = self._forecaster.forecast(self._fetch(end_unix_s))
-        return Observation(forecast, self._drift.observe(forecast))
+        window = self._fetch(end_unix_s)
+        forecast = self._forecaster.forecast(window)
+        drift = self._drift.observe(forecast)
+        return Observation(forecast, drift, self._trials.forecast(window))
 
     async def _ask_for_retrain(self, drift: Drift) -> None:
         """Leave word in the store when there is a new reason to."""
@@ -143,27 +139,8 @@ class ControlLoop:
 
     def _ruled(self, forecast: Forecast) -> Plan:
         """The plan of a tick with a window."""
-        changed = dithered(
-            forecast.wanted,
-            self._task_classes,
-            self._dither,
-            at_unix_s=forecast.window.end_unix_s,
-        )
-        proposal = propose(
-            forecast.window,
-            self._task_classes,
-            self._bounds,
-            wanted=changed.wanted,
-            rule=forecast.rule_shares,
-            unfamiliarity=forecast.unfamiliarity,
-        )
-        ruling = decide(proposal, self._course, floors=self._floors, bounds=self._bounds)
-        self._course = ruling.course
-        if ruling.rule_because is not None:
-            forecast = forecast.yielding(ruling.rule_because)
-        self.standing = after_window(forecast.mode, forecast.reason)
-        shifts = changed.shifts if ruling.rule_because is None else None  # the rule is not dithered
-        plan = forecast_plan(forecast, ruling, self._task_classes, shifts)
+        plan, ruling = self._pilot.plan(forecast)
+        self.standing = after_window(plan.mode, plan.mode_reason)
         self._metrics.guarded(plan, ruling)
         return plan
 
@@ -178,45 +155,9 @@ class ControlLoop:
     def _plan_without_window(self) -> Plan:
         mode, reason = self.standing.mode, self.standing.reason
         if mode is Mode.STATIC:
-            self._course = self._course.restarted(self._default_shares)
-        return unexplained_plan(mode, reason, self._task_classes, self._course.shares.tolist())
-
-
-def forecast_plan(
-    forecast: Forecast,
-    ruling: Ruling,
-    task_classes: Sequence[TaskClass],
-    shifts: Shares | None = None,
-) -> Plan:
-    """A plan that remembers how each weight came about."""
-    residuals = forecast.residuals
-    decisions = tuple(
-        ClassDecision(
-            task_class=task_class.name,
-            weight=float(ruling.shares[row]),
-            rule_share=float(forecast.rule_shares[row]),
-            residual=None if residuals is None else float(residuals[row]),
-            features=_features(forecast, row),
-            guardrails=tuple(rail.value for rail in ruling.fired[row]),
-            dither=None if shifts is None else float(shifts[row]),
-        )
-        for row, task_class in enumerate(task_classes)
-    )
-    return Plan(
-        forecast.mode,
-        forecast.reason,
-        decisions,
-        forecast.model_version,
-        forecast.window.end_unix_s,
-    )
-
-
-def _features(forecast: Forecast, row: int) -> tuple[Feature, ...]:
-    values = forecast.features[row].tolist()
-    return tuple(
-        Feature(name, value if np.isfinite(value) else None)
-        for name, value in zip(forecast.feature_names, values, strict=True)
-    )
+            self._pilot.restart(self._default_shares)
+        shares = self._pilot.course.shares.tolist()
+        return unexplained_plan(mode, reason, self._task_classes, shares)
 
 
 async def run_every(

@@ -4,8 +4,11 @@ They start with trimtab_controlplane_, so that they never mix with the engines'
 trimtab_ metrics in one Prometheus.
 """
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from controlplane.canary import Contest, Outcome, Trial
 from controlplane.drift import Drift
 from controlplane.errors import AddressInUse
 from controlplane.guardrails import Ruling
@@ -60,7 +63,19 @@ class Metrics:
         self._residual = self._gauge(
             "class_residual", "The model's residual, in log-odds", "task_class"
         )
-        for step in ("tick", "champion"):
+        self._on_trial = self._gauge(
+            "canary_running", "1 while two versions are compared", "kind", "challenger", "champion"
+        )
+        self._pairs = self._gauge("canary_pairs", "Pairs of blocks compared so far")
+        self._difference = self._gauge(
+            "canary_loss_difference", "Mean over the pairs, challenger less champion; NaN: none yet"
+        )
+        self._canaries = self._gauge("canary_engines", "Engines that run another version now")
+        self._blocks = self._counter("canary_blocks", "Blocks that ended", "result")
+        self._outcomes = self._counter("canary_outcomes", "Contests that ended", "kind", "outcome")
+        for result in ("counted", "void"):
+            self._blocks.labels(result)
+        for step in ("tick", "champion", "canary"):
             self.step_failures.labels(step)
         for result in ("ack", "nack", "stale"):
             self.answers.labels(result)
@@ -97,6 +112,28 @@ class Metrics:
         self._retrain.set(drift.retrain is not None)
         for task_class, detector in drift.found:
             self._drifts.labels(task_class, detector).inc()
+
+    def on_trial(self, contest: Contest, trial: Trial, engines: int) -> None:
+        """Show the contest under way."""
+        self._on_trial.clear()
+        self._on_trial.labels(contest.kind, contest.challenger, contest.champion).set(1)
+        self._pairs.set(trial.pairs)
+        difference = trial.mean_difference
+        self._difference.set(math.nan if difference is None else difference)
+        self._canaries.set(engines)
+
+    def no_trial(self) -> None:
+        """Show that none is; the figures of the last one stay."""
+        self._on_trial.clear()
+        self._canaries.set(0)
+
+    def block_ended(self, *, counts: bool) -> None:
+        """Count a block."""
+        self._blocks.labels("counted" if counts else "void").inc()
+
+    def trial_ended(self, contest: Contest, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self._outcomes.labels(contest.kind, outcome).inc()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from controlplane.broadcast import Broadcast
+from controlplane.canary import TrialRecord
 from controlplane.clock import Clock
 from controlplane.errors import StoreError
 from controlplane.metrics import Metrics
@@ -59,6 +60,7 @@ class Publisher:
         self.epoch = lineage.epoch
         self.latest: Decision | None = None
         self.discipline = discipline
+        self._latest_canary: CanaryPlan | None = None
         self._version = lineage.last_version
         self._unstored = False
         self._policy = policy
@@ -91,7 +93,7 @@ class Publisher:
             await asyncio.to_thread(self._store.set_discipline, discipline, event)
             self.discipline = discipline
             log.info("discipline changed", discipline=discipline.value, actor=actor, reason=reason)
-            return await self._publish(self.latest.plan)
+            return await self._publish(self.latest.plan, self._latest_canary)
 
     async def decision(self, version: int) -> Decision | None:
         """How a version came about; None when it is unknown or past retention.
@@ -103,9 +105,18 @@ class Publisher:
             return self.latest
         return await asyncio.to_thread(self._store.decision, version)
 
+    @property
+    def newest(self) -> tuple[int, int]:
+        """Epoch and version of the last snapshot sent to anybody."""
+        return self.epoch, self._version
+
     async def record(self, kind: EventKind, detail: str, actor: str = "controlplane") -> None:
         """Keep an event, of the control plane's own unless somebody else is behind it."""
         await self._stored(self._store.record, self._event(kind, actor, detail))
+
+    async def keep_trial(self, trial: TrialRecord) -> None:
+        """Keep how a trial stands."""
+        await self._stored(self._store.set_trial, trial)
 
     async def stop(self) -> None:
         """Say in the store that no higher version exists, if the store knows that."""
@@ -116,7 +127,7 @@ class Publisher:
         special = None if canary is None else (await self._kept(canary.plan))[0]
         snapshot, decision = await self._kept(plan)
         await self._note_mode(plan)
-        self.latest = decision
+        self.latest, self._latest_canary = decision, canary
         self._metrics.published(snapshot, plan)
         self._broadcast.send(
             snapshot,

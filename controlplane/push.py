@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from typing import Any
 
 import grpc
@@ -52,6 +53,7 @@ class PushService(WeightsServiceServicer):
         self._sessions: dict[str, Session] = {}
         self._pushes: dict[str, weights_pb2.ControlMessage] = {}
         self._streams = 0
+        self._numbers = count(1)
 
     @property
     def engines(self) -> tuple[EngineStatus, ...]:
@@ -159,7 +161,9 @@ class PushService(WeightsServiceServicer):
                     f"{name} must be 1 to {MAX_NAME_CHARS} printable characters",
                 )
         log.info("engine connected", engine=hello.engine_id, applied=hello.applied_version)
-        return Session(hello.engine_id, hello.engine_version, self._answer_timeout_s)
+        return Session(
+            hello.engine_id, hello.engine_version, self._answer_timeout_s, next(self._numbers)
+        )
 
     @contextmanager
     def _connected(self, session: Session) -> Iterator[None]:
@@ -213,7 +217,7 @@ class PushService(WeightsServiceServicer):
             case "nack":
                 self._nacked(message.nack, session)
             case "report":
-                session.last_report = report_from_wire(message.report)
+                session.reported(report_from_wire(message.report))
             case _:
                 pass  # a field that this version does not know, or a second Hello
 

@@ -22,16 +22,19 @@ from controlplane.clock import Clock, SystemClock
 from controlplane.dither import Dither
 from controlplane.errors import AddressInUse
 from controlplane.forecaster import Forecaster
-from controlplane.guardrails import default_shares
+from controlplane.guardrails import Shares, default_shares
 from controlplane.hotswap import ChampionWatch
 from controlplane.loop import ControlLoop, run_every
 from controlplane.metrics import Metrics, MetricsServer
+from controlplane.pilot import Pilot
 from controlplane.publisher import FleetPolicy, Publisher
 from controlplane.push import PushService
+from controlplane.registry_thread import RegistryThread
 from controlplane.restart import StoredHead, continued, first_standing
 from controlplane.store.sqlite import EventKind, SqliteStore
 from controlplane.telemetry.source import PrometheusSource
 from controlplane.telemetry.window import fetch_window
+from controlplane.trials import Trials
 from models.versions import RegistryLocation
 from protos.trimtab.v1 import admin_pb2, weights_pb2
 from protos.trimtab.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
@@ -82,9 +85,9 @@ class ControlPlane:
             config.prometheus.scrape_interval_s,
         )
         self._forecaster = Forecaster(config.task_classes)
-        self._loop = self._build_loop(head)
+        self._registry = RegistryThread(self._open_registry)
         self._watch = ChampionWatch(
-            open_registry=self._open_registry,
+            registry=self._registry,
             forecaster=self._forecaster,
             publisher=self._publisher,
             metrics=self._metrics,
@@ -97,11 +100,14 @@ class ControlPlane:
             clock=self._clock,
             metrics=self._metrics,
         )
+        self._trials = self._build_trials()
+        self._loop = self._build_loop(head)
         self._desk = AdminDesk(
             publisher=self._publisher,
             engines=lambda: self._push.engines,
             missed_windows=lambda: self._loop.standing.missed_windows,
             retrain_reason=lambda: self._loop.retrain_reason,
+            canary=lambda: self._trials.status,
         )
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []
@@ -129,6 +135,8 @@ class ControlPlane:
             self._repeat("tick", config.tick_s, self._loop.tick),
             self._repeat("champion", config.registry.poll_s, self._watch.poll),
         ]
+        if config.canary.enabled:
+            self._tasks.append(self._repeat("canary", config.registry.poll_s, self._trials.poll))
         log.info("serving", address=self.address, metrics=self.metrics_address)
 
     async def stop(self) -> None:
@@ -143,7 +151,7 @@ class ControlPlane:
         if self._metrics_server is not None:
             await asyncio.to_thread(self._metrics_server.close)
         await self._publisher.stop()
-        await self._watch.close(_REGISTRY_GRACE_S)
+        await self._registry.close(_REGISTRY_GRACE_S)
         self._loop.close()
         self._source.close()
         self._store.close()
@@ -173,6 +181,26 @@ class ControlPlane:
             metrics=self._metrics,
         )
 
+    def _build_trials(self) -> Trials:
+        config = self._config
+        return Trials(
+            policy=config.canary.policy,
+            task_classes=config.task_classes,
+            registry=self._registry,
+            serving=self._forecaster,
+            new_pilot=self._new_pilot,
+            engines=lambda: self._push.engines,
+            publisher=self._publisher,
+            store=self._store,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+
+    def _new_pilot(self, shares: Shares) -> Pilot:
+        config = self._config
+        dither = Dither(**config.dither.model_dump())
+        return Pilot(config.task_classes, bounds=config.bounds, dither=dither, shares=shares)
+
     def _build_loop(self, head: StoredHead | None) -> ControlLoop:
         config = self._config
         standing, shares = first_standing(
@@ -188,13 +216,12 @@ class ControlPlane:
             forecaster=self._forecaster,
             publisher=self._publisher,
             limits=config.guardrails.miss_limits,
-            bounds=config.bounds,
-            dither=Dither(**config.dither.model_dump()),
+            pilot=self._new_pilot(shares),
             tick_s=config.tick_s,
             standing=standing,
-            shares=shares,
             clock=self._clock,
             metrics=self._metrics,
+            trials=self._trials,
         )
 
     def _build_server(self) -> grpc.aio.Server:

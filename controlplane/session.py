@@ -5,7 +5,7 @@ at a time, so that a slow engine skips to the newest; an answer counts only with
 the nonce of the last push; a refused snapshot is parked until a newer one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from controlplane.snapshot import Snapshot
@@ -28,12 +28,13 @@ class Session:
     Attributes:
         acked_version: newest that the engine took; 0: none on this stream.
         parked_reason: why the engine refused the last push; None: it did not.
-        last_report: None before the first.
+        last_report: with the counts of all classes so far; None before the first.
     """
 
     engine_id: str
     engine_version: str
     answer_timeout_s: float
+    stream: int = 0
     acked_version: int = 0
     parked_reason: str | None = None
     last_report: Report | None = None
@@ -49,7 +50,14 @@ class Session:
             self.acked_version,
             self.parked_reason,
             self.last_report,
+            self.stream,
         )
+
+    def reported(self, report: Report) -> None:
+        """Take a report, which names only counts that changed."""
+        counts = {one.task_class: one for one in (self.last_report or report).counts}
+        counts |= {one.task_class: one for one in report.counts}
+        self.last_report = replace(report, counts=tuple(counts.values()))
 
     def wants(self, latest: Snapshot | None, now_s: float) -> bool:
         """Whether ``latest`` should be pushed now."""

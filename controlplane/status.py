@@ -33,6 +33,20 @@ class StepTimeSums:
     moment: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """What became of one class's requests since the engine started.
+
+    Attributes:
+        judged: served, failed, or seen to wait past the TTFT objective; each counts once.
+        violated: of these, all but those that met every objective.
+    """
+
+    task_class: str
+    judged: int
+    violated: int
+
+
 class BreakerState(StrEnum):
     """State of the breaker inside an engine."""
 
@@ -49,6 +63,7 @@ class Report:
     Attributes:
         preemptions: since the engine started.
         recomputed_tokens: since the engine started.
+        counts: of the classes that have any.
     """
 
     applied_version: int
@@ -61,6 +76,7 @@ class Report:
     breaker: BreakerState = BreakerState.CLOSED
     preemptions: int = 0
     recomputed_tokens: int = 0
+    counts: tuple[ClassCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +86,8 @@ class EngineStatus:
     Attributes:
         acked_version: newest that it took on this stream; 0: none yet.
         last_nack_reason: why it refused the last push; None: it did not.
-        last_report: None before the first.
+        last_report: with the counts of all classes so far; None before the first.
+        stream: number of the engine's stream: another one after it reconnected.
     """
 
     engine_id: str
@@ -78,6 +95,7 @@ class EngineStatus:
     acked_version: int
     last_nack_reason: str | None
     last_report: Report | None
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,7 @@ class Status:
     Attributes:
         version: 0: nothing is published yet.
         retrain_reason: why a retrain is asked for; None: it is not.
+        canary: which model is on trial, and how it stands; None: none is.
     """
 
     epoch: int
@@ -98,3 +117,4 @@ class Status:
     missed_windows: int
     engines: tuple[EngineStatus, ...]
     retrain_reason: str | None = None
+    canary: str | None = None

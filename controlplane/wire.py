@@ -145,6 +145,7 @@ def status_to_wire(current: status.Status) -> admin_pb2.Status:
         model_version=current.model_version or "",
         missed_windows=current.missed_windows,
         retrain_reason=current.retrain_reason,
+        canary=current.canary,
         engines=[
             admin_pb2.EngineStatus(
                 engine_id=engine.engine_id,
@@ -152,6 +153,7 @@ def status_to_wire(current: status.Status) -> admin_pb2.Status:
                 acked_version=engine.acked_version,
                 last_nack_reason=engine.last_nack_reason,
                 last_report=_report_to_wire(engine.last_report),
+                stream=engine.stream,
             )
             for engine in current.engines
         ],
@@ -173,6 +175,7 @@ def status_from_wire(message: admin_pb2.Status) -> status.Status:
         model_version=message.model_version or None,
         missed_windows=message.missed_windows,
         retrain_reason=message.retrain_reason if message.HasField("retrain_reason") else None,
+        canary=message.canary if message.HasField("canary") else None,
         engines=tuple(_engine_from_wire(engine) for engine in message.engines),
     )
 
@@ -193,6 +196,9 @@ def report_from_wire(message: weights_pb2.Report) -> status.Report:
         breaker=_BREAKER_BACK.get(message.breaker, status.BreakerState.CLOSED),
         preemptions=message.preemptions,
         recomputed_tokens=message.recomputed_tokens,
+        counts=tuple(
+            status.ClassCounts(one.task_class, one.judged, one.violated) for one in message.counts
+        ),
     )
 
 
@@ -282,6 +288,12 @@ def _report_to_wire(report: status.Report | None) -> weights_pb2.Report | None:
         breaker=_BREAKER[report.breaker],
         preemptions=report.preemptions,
         recomputed_tokens=report.recomputed_tokens,
+        counts=[
+            weights_pb2.ClassCounts(
+                task_class=one.task_class, judged=one.judged, violated=one.violated
+            )
+            for one in report.counts
+        ],
     )
 
 
@@ -311,4 +323,5 @@ def _engine_from_wire(message: admin_pb2.EngineStatus) -> status.EngineStatus:
         last_report=(
             report_from_wire(message.last_report) if message.HasField("last_report") else None
         ),
+        stream=message.stream,
     )

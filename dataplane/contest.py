@@ -121,6 +121,11 @@ class Contest:
         lanes = self._waiting.get(task_class)
         return lanes.past_slo(self._table, self._now_s) if lanes else 0
 
+    def turned_late(self, task_class: str) -> int:
+        """How many of a class were ever seen to wait longer than that."""
+        lanes = self._classes.get(task_class)
+        return 0 if lanes is None else lanes.turned_late
+
     def oldest_arrival_s(self, task_class: str) -> float | None:
         """When the oldest waiting request of a class arrived; None: none waits."""
         lanes = self._waiting.get(task_class)
@@ -128,9 +133,18 @@ class Contest:
 
     def _switch(self, table: WeightTable) -> None:
         wfq = Discipline.WFQ
-        if table.discipline is wfq and self._table.discipline is not wfq:
-            self._clock.restart(lanes.account for lanes in self._classes.values())
+        if table.discipline is wfq:
+            if self._table.discipline is not wfq:
+                self._clock.restart(lanes.account for lanes in self._classes.values())
+            else:
+                self._reweigh(table)
         self._table = table
+
+    def _reweigh(self, table: WeightTable) -> None:
+        for task_class, lanes in self._classes.items():
+            before, after = self._weight(task_class), table.policy(task_class).weight
+            if before != after:
+                self._clock.reweigh(lanes.account, before, after)
 
     def _lanes(self, task_class: str) -> ClassLanes:
         """The queue of a class that a request is about to enter."""

@@ -42,6 +42,7 @@ class ClassLanes:
         leader: minus its rank, its claim's base and slope, its arrival, its place, itself.
         policy: the class's, of ``table``.
         table: as of the last settling.
+        turned_late: how many were ever seen to wait past their TTFT objective.
     """
 
     __slots__ = (
@@ -59,11 +60,13 @@ class ClassLanes:
         "policy",
         "table",
         "task_class",
+        "turned_late",
     )
 
     def __init__(self, task_class: str) -> None:
         self.task_class = task_class
         self.account = Account()
+        self.turned_late = 0
         self._preempted: Lane = OrderedDict()
         self._in_time: Lane = OrderedDict()
         self._late: Lane = OrderedDict()
@@ -204,6 +207,8 @@ class ClassLanes:
             if now_s <= first.arrived_s + ttft_s or not is_late(first, self.policy, now_s):
                 return first
             del in_time[first.request_id]
+            self.turned_late += not first.overdue  # another objective may have let it back in
+            first.overdue = True
             _insert_near_end(self._late, first)
         return None
 

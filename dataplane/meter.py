@@ -33,7 +33,14 @@ def _pending() -> deque[float]:
 
 @dataclass(slots=True)
 class Tally:
-    """What one class has seen. ``live`` counts waiting and running requests together."""
+    """What one class has seen.
+
+    Attributes:
+        live: waiting and running requests together.
+        judged: requests that were served or failed, but for those that turned late in the
+            queue: these are judged there.
+        violated: of the judged ones, late or failed.
+    """
 
     arrived: int = 0
     prompt_tokens: int = 0
@@ -41,6 +48,8 @@ class Tally:
     preempted: int = 0
     recomputed_tokens: int = 0
     finished: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    judged: int = 0
+    violated: int = 0
     live: int = 0
     running: int = 0
     waiting_prompt_tokens: int = 0
@@ -134,6 +143,9 @@ class Meter:
         tally.live -= 1
         self.live -= 1
         tally.finished[outcome] += 1
+        if not ticket.overdue and outcome is not Outcome.ABORTED:
+            tally.judged += 1
+            tally.violated += outcome is not Outcome.MET
         if outcome in (Outcome.MET, Outcome.LATE):
             tally.e2e_s.append(now_s - ticket.arrived_s)
             tpot_s = mean_tpot_s(ticket, now_s)

@@ -152,6 +152,10 @@ class ClassRequestQueue(RequestQueue):  # type: ignore[misc] # vLLM ships no typ
         """How many of a class have waited longer than its TTFT objective."""
         return self._contest.past_slo(task_class)
 
+    def turned_late(self, task_class: str) -> int:
+        """How many of a class were ever seen to wait longer than that."""
+        return self._contest.turned_late(task_class)
+
     def oldest_arrival_s(self, task_class: str) -> float | None:
         """When the oldest waiting request of a class arrived; None: none waits."""
         return self._contest.oldest_arrival_s(task_class)

@@ -26,7 +26,7 @@ from dataplane.exporter import Exporter
 from dataplane.faults import FaultBarrier
 from dataplane.intake import Intake
 from dataplane.labels import ClassLabels
-from dataplane.meter import Meter
+from dataplane.meter import Meter, Tally
 from dataplane.notices import RefusalNotices
 from dataplane.progress import Ending, Progress
 from dataplane.queue import ClassRequestQueue
@@ -233,21 +233,25 @@ class TrimtabScheduler(AsyncScheduler):  # type: ignore[misc] # vLLM ships no ty
         tallies = self._meter.tallies
         self._state = EngineState(
             kv_usage_ratio=self._view.kv_usage_ratio(),
-            classes=tuple(
-                ClassState(
-                    task_class=task_class,
-                    waiting=tally.live - tally.running,
-                    running=tally.running,
-                    waiting_past_slo=self._queue.past_slo(task_class),
-                    oldest_arrival_s=self._queue.oldest_arrival_s(task_class),
-                )
-                for task_class, tally in tallies.items()
-            ),
+            classes=tuple(self._class_state(name, tally) for name, tally in tallies.items()),
             step_time=self._steering.step_time.sums(),
             breaker=self._steering.admission.breaker.state(now_s),
             preemptions=sum(tally.preempted for tally in tallies.values()),
             recomputed_tokens=sum(tally.recomputed_tokens for tally in tallies.values()),
             steering=self._steering.state(),
+        )
+
+    def _class_state(self, task_class: str, tally: Tally) -> ClassState:
+        waiting_past_slo = self._queue.past_slo(task_class)  # finds those that turned late
+        turned_late = self._queue.turned_late(task_class)
+        return ClassState(
+            task_class=task_class,
+            waiting=tally.live - tally.running,
+            running=tally.running,
+            waiting_past_slo=waiting_past_slo,
+            oldest_arrival_s=self._queue.oldest_arrival_s(task_class),
+            judged=tally.judged + turned_late,
+            violated=tally.violated + turned_late,
         )
 
 

@@ -8,13 +8,21 @@ from dataplane.breaker import BreakerState
 
 @dataclass(frozen=True, slots=True)
 class ClassState:
-    """One class's queue. Attributes: oldest_arrival_s, monotonic; None: nothing waits."""
+    """One class's queue, and what became of its requests since the engine started.
+
+    Attributes:
+        oldest_arrival_s: monotonic; None: nothing waits.
+        judged: served, failed, or seen to wait past the TTFT objective; each counts once.
+        violated: of these, all but those that met every objective.
+    """
 
     task_class: str
     waiting: int
     running: int
     waiting_past_slo: int
     oldest_arrival_s: float | None
+    judged: int = 0
+    violated: int = 0
 
     def oldest_wait_s(self, now_s: float) -> float:
         """Wait of the oldest waiting request; 0 when none waits."""

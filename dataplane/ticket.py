@@ -20,6 +20,7 @@ class Ticket:
         preemptions: how often it was sent back to the queue.
         displaced: how often of these for a request of more weight.
         running: whether it is running now.
+        overdue: whether it was seen to wait past its TTFT objective before it was dispatched.
         charged_tokens: work that its class was charged for it under ``wfq``; 0: nothing.
     """
 
@@ -38,4 +39,5 @@ class Ticket:
     preemptions: int = 0
     displaced: int = 0
     running: bool = False
+    overdue: bool = False
     charged_tokens: float = 0.0

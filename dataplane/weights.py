@@ -13,6 +13,11 @@ from typing import Self
 
 from dataplane.rules import ClassRule
 
+LEAST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12
+"""Of weights and values. No ratio of two of them can leave what a float holds, whatever tokens
+and seconds it is multiplied with: an infinite index would tie, and the next step of arithmetic
+on it is no number."""
+
 
 class Discipline(StrEnum):
     """How requests are ordered."""
@@ -96,8 +101,11 @@ class ClassPolicy:
         """Refuse numbers outside their range; derive what the hot path asks for."""
         for name in ("weight", "default_weight", "value"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be positive and finite, got {value}")
+            if not LEAST_NUMBER <= value <= LARGEST_NUMBER:
+                raise ValueError(
+                    f"{name} must be positive, from {LEAST_NUMBER:g} to {LARGEST_NUMBER:g}, "
+                    f"got {value}"
+                )
         if self.max_wait_s is not None and not self.max_wait_s > 0:
             raise ValueError(f"max_wait_s must be positive, got {self.max_wait_s}")
         gain_per_s = self.weight / self.slo.ttft_s

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+LEAST_VALUE, LARGEST_VALUE = 1e-12, 1e12
+"""Engines take no others."""
+
 
 class LatePolicy(StrEnum):
     """What happens to a request that is already past its SLO."""
@@ -67,8 +70,11 @@ class TaskClass:
 
     def __post_init__(self) -> None:
         """Refuse numbers outside their range."""
-        if not (math.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"value of class {self.name!r} must be positive, got {self.value}")
+        if not LEAST_VALUE <= self.value <= LARGEST_VALUE:
+            raise ValueError(
+                f"value of class {self.name!r} must be positive, from {LEAST_VALUE:g} to "
+                f"{LARGEST_VALUE:g}, got {self.value}"
+            )
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor of class {self.name!r} must be in [0, 1), got {self.floor}")
         if self.max_wait_s is not None and not self.max_wait_s > 0:

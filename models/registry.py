@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +30,15 @@ from models.errors import (
     UnknownVersion,
 )
 from models.registry_runs import log_child, log_run, mlflow_module, patient, tag_run
+from models.shipped import first_bundle, first_record
+from models.sqlite_file import SCHEME, database_of, require_database
 from models.succession import (
+    CANARY_PREFIX,
     GATES_TAG,
     ROLLED_BACK_PREFIX,
     TRAIL_PREFIX,
     Action,
+    Lineup,
     Succession,
     gates_of,
     objection_to,
@@ -70,7 +74,6 @@ __all__ = [
 
 EXPERIMENT = "trimtab"
 
-_SQLITE = "sqlite:///"
 _LOCK_TIMEOUT_S = 120.0
 """Longer than the first migration of an empty store takes on a slow disk."""
 _FLUENT = threading.Lock()
@@ -87,26 +90,27 @@ class Registry:
 
     def __init__(self, location: RegistryLocation) -> None:
         self._name = location.model_name
-        self._database = _sqlite_path(location.tracking_uri)
+        self._database = database_of(location.tracking_uri)
         self._uri = location.tracking_uri
         self._artifact_root = location.artifact_root
         self._connected: MlflowClient | None = None
         self._mutex = threading.RLock()
         if self._database is not None:  # MLflow would read relative paths from where it runs
             self._file_lock = FileLock(f"{self._database}.lock", timeout=_LOCK_TIMEOUT_S)
-            self._uri = f"{_SQLITE}{self._database}"
+            self._uri = f"{SCHEME}{self._database}"
             root = self._artifact_root or str(self._database.parent / "artifacts")
             self._artifact_root = root if "://" in root else Path(root).absolute().as_uri()
 
     def ensure_first_version(self) -> None:
-        """Give an empty registry the untrained network as version 1 and champion.
+        """Give an empty registry the release's model as version 1 and champion.
 
         Does nothing when there is any version. Processes that start at once on one SQLite
         store get one version between them.
         """
         with self._exclusive():
             if not self.versions():
-                self.register(Bundle.untrained(), alias=CHAMPION, run=RunRecord("untrained"))
+                bundle = first_bundle()
+                self.register(bundle, alias=CHAMPION, run=first_record(bundle))
 
     def champion_version(self) -> str | None:
         """The version that ``@champion`` points at; None: there is none. One cheap query."""
@@ -237,11 +241,23 @@ class Registry:
         Raises:
             UnknownVersion: there is no such version.
         """
-        self._tags(version)
-        with self._mapped():
-            self._client.set_model_version_tag(
-                self._name, version, GATES_TAG, verdicts_to_json(verdicts)
-            )
+        self._tag(version, {GATES_TAG: verdicts_to_json(verdicts)})
+
+    def record_trial(self, version: str, *, outcome: str, reason: str) -> None:
+        """Keep how a version's trial on some of the engines ended, with the version.
+
+        Raises:
+            UnknownVersion: there is no such version.
+        """
+        self._tag(version, {f"{CANARY_PREFIX}outcome": outcome, f"{CANARY_PREFIX}reason": reason})
+
+    def lineup(self) -> Lineup:
+        """Which version has which alias, and who made the champion that."""
+        aliases, trail = self._aliases(), self.history()
+        challenger = aliases.get(CHALLENGER)
+        tags = {} if challenger is None else self._tags(challenger)
+        change = trail[-1] if trail else None
+        return Lineup(aliases.get(CHAMPION), challenger, aliases.get(PREVIOUS), tags, change)
 
     def history(self) -> tuple[Succession, ...]:
         """Every change of the champion, oldest first."""
@@ -259,7 +275,7 @@ class Registry:
 
     def _connect(self) -> "MlflowClient":
         if self._database is not None:
-            _require_sqlite(self._database)
+            require_database(self._database)
         client: MlflowClient = mlflow_module().MlflowClient(self._uri, self._uri)
         client.search_registered_models(max_results=1)  # migrates the registry's part
         return client
@@ -355,6 +371,11 @@ class Registry:
         with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
             return dict(self._client.get_model_version(self._name, version).tags)
 
+    def _tag(self, version: str, tags: Mapping[str, str]) -> None:
+        with self._mapped(absent=UnknownVersion(version, model_name=self._name)):
+            for tag, value in tags.items():
+                patient(self._client.set_model_version_tag)(self._name, version, tag, value)
+
     def _succeed(self, entry: Succession, previous: str | None) -> None:
         """Write the trail, then move the aliases."""
         with self._mapped():
@@ -365,8 +386,7 @@ class Registry:
             if entry.action is Action.ROLL_BACK and entry.replaced is not None:
                 prefix, version = ROLLED_BACK_PREFIX, entry.replaced
             tags = {prefix + field: getattr(entry, field) for field in ("actor", "reason", "at")}
-            for tag, value in tags.items():
-                patient(client.set_model_version_tag)(name, version, tag, value)
+            self._tag(version, tags)
             tag_run(client, self._run_id(version), tags)
             if previous is None:
                 patient(client.delete_registered_model_alias)(name, PREVIOUS)
@@ -378,20 +398,3 @@ class Registry:
 def _now() -> str:
     """Of the audit trail: it is stamped at the edge, which is here."""
     return datetime.now(tz=UTC).isoformat(timespec="microseconds")  # noqa: TID251 - the edge
-
-
-def _sqlite_path(tracking_uri: str) -> Path | None:
-    """The database file of an SQLite store, absolute; None for other stores."""
-    if not tracking_uri.startswith(_SQLITE):
-        return None
-    return Path(tracking_uri.removeprefix(_SQLITE)).absolute()
-
-
-def _require_sqlite(database: Path) -> None:
-    """Fail at once on a file that is no database: MLflow would retry for two minutes.
-
-    Raises:
-        sqlite3.Error: it cannot be opened, or is something else.
-    """
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("PRAGMA schema_version").fetchone()

@@ -18,6 +18,12 @@ TRAIL_PREFIX = "promotion."
 that tell of its last promotion."""
 ROLLED_BACK_PREFIX = "rollback."
 """Of the tags of a version that was rolled back."""
+CANARY_PREFIX = "canary."
+"""Of the tags of a version that had its trial on some of the engines."""
+
+
+HARMFUL = "harm"
+"""Outcome of a trial that speaks against a version."""
 
 
 class Action(StrEnum):
@@ -72,6 +78,22 @@ class Succession:
         return json.dumps(asdict(self))
 
 
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """Which version has which alias; None: none has.
+
+    Attributes:
+        challenger_tags: of that version.
+        last_change: of the champion.
+    """
+
+    champion: str | None
+    challenger: str | None
+    previous: str | None
+    challenger_tags: Mapping[str, str]
+    last_change: Succession | None
+
+
 def trail_of(model_tags: Mapping[str, str]) -> tuple[Succession, ...]:
     """All changes, oldest first; a tag that holds none is no part of it."""
     entries = []
@@ -104,6 +126,11 @@ def gates_of(version_tags: Mapping[str, str]) -> Gates:
     return Gates.PASSED if all(verdict.passed for verdict in verdicts) else Gates.FAILED
 
 
+def trial_of(version_tags: Mapping[str, str]) -> str | None:
+    """How a version's trial on some of the engines ended; None: it had none to the end."""
+    return version_tags.get(f"{CANARY_PREFIX}outcome")
+
+
 def objection_to(version_tags: Mapping[str, str]) -> str | None:
     """Why a version should not become champion; None: nothing is known against it."""
     failed = [one for one in verdicts_of(version_tags) if not one.passed]
@@ -113,6 +140,8 @@ def objection_to(version_tags: Mapping[str, str]) -> str | None:
     if rolled_back_at > version_tags.get(f"{TRAIL_PREFIX}at", ""):
         why = version_tags.get(f"{ROLLED_BACK_PREFIX}reason")
         return f"it was rolled back at {rolled_back_at}: {why}"
+    if trial_of(version_tags) == HARMFUL:
+        return f"it did harm on trial: {version_tags.get(f'{CANARY_PREFIX}reason')}"
     return None
 
 

@@ -53,7 +53,7 @@ class FidelityPlan:
     loads: Sequence[float] = (0.6, 0.8, 1.1)
     load_s: float = 60.0
     policy_load: float = 1.3
-    policy_s: float = 30.0
+    policy_s: float = 40.0
     saturating_requests: int = 100
     policies: Mapping[str, Policy] = field(default_factory=lambda: dict(POLICIES))
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from benchmarks.client import Replay
+from benchmarks.loss import replay_loss
 from benchmarks.results import summarise
 from benchmarks.sim.comparison import (
     LatencyRow,
@@ -52,12 +53,19 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """One account of all runs. Attributes: steps: mean error of a step's time, by load."""
+    """One account of all runs.
+
+    Attributes:
+        steps: mean error of a step's time, by load.
+        loss: of each policy; by it they are ranked.
+        value_ratio: share of the value that met its SLO, of each policy.
+    """
 
     steps: Mapping[float, float]
     rows: Sequence[LatencyRow]
     tokens_per_s: float
     throughput_error_ratio: float
+    loss: Mapping[str, float]
     value_ratio: Mapping[str, float]
     kendall_tau: float | None
 
@@ -71,6 +79,7 @@ class Errors:
             "worst": worst_errors(self.rows),
             "step_mape_by_load": {f"{load:g}": error for load, error in self.steps.items()},
             "tokens_per_s": self.tokens_per_s,
+            "loss": dict(self.loss),
             "value_ratio": dict(self.value_ratio),
             "rows": [{**asdict(row), "error_ratio": row.error_ratio} for row in self.rows],
         }
@@ -98,6 +107,13 @@ class Fidelity:
         return {name: value_ratio(pair.real, self.classes) for name, pair in self.policies.items()}
 
     @property
+    def real_loss(self) -> dict[str, float]:
+        """Of each policy."""
+        return {
+            name: replay_loss(pair.real, self.classes).total for name, pair in self.policies.items()
+        }
+
+    @property
     def slowness(self) -> dict[str, float]:
         """Of each run."""
         runs = {f"load {load:g}": pair for load, pair in self.loads.items()}
@@ -106,10 +122,8 @@ class Fidelity:
 
     def errors(self, side: str) -> Errors:
         """The account of ``SWEPT`` or ``FOLLOWED``."""
-        simulated = {
-            name: value_ratio(pair.sides[side].run, self.classes)
-            for name, pair in self.policies.items()
-        }
+        runs = {name: pair.sides[side].run for name, pair in self.policies.items()}
+        loss = {name: replay_loss(run, self.classes).total for name, run in runs.items()}
         tokens = self.saturated.workload.total_tokens
         tokens_per_s = tokens / self.saturated.sides[side].run.span_s
         return Errors(
@@ -121,8 +135,9 @@ class Fidelity:
             ],
             tokens_per_s=tokens_per_s,
             throughput_error_ratio=abs(tokens_per_s * self.saturated.real.span_s / tokens - 1),
-            value_ratio=simulated,
-            kendall_tau=rank_correlation(self.real_value_ratio, simulated),
+            loss=loss,
+            value_ratio={name: value_ratio(run, self.classes) for name, run in runs.items()},
+            kendall_tau=rank_correlation(self.real_loss, loss),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -133,6 +148,7 @@ class Fidelity:
             FOLLOWED: self.errors(FOLLOWED).as_json(),
             "slowness": self.slowness,
             "real_tokens_per_s": tokens / self.saturated.real.span_s,
+            "real_loss": self.real_loss,
             "real_value_ratio": self.real_value_ratio,
             "calibration": {**asdict(self.calibration), "hash": self.calibration.hash},
             "capacity_requests_per_s": self.capacity_requests_per_s,

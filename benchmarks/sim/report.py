@@ -90,15 +90,20 @@ def _simulated(row: LatencyRow) -> tuple[str, str]:
 
 
 def _policies(found: Fidelity) -> Table:
-    table = Table(title="Every policy: share of the value that met its SLO")
+    table = Table(title="Every policy: loss, by which they are ranked, and value that met its SLO")
     table.add_column("policy")
-    for column in ("real", "as swept", "followed", "slower than swept"):
+    for column in ("real", "as swept", "followed", "real", "as swept", "followed", "slower"):
         table.add_column(column, justify="right")
-    real, slowness = found.real_value_ratio, found.slowness
-    swept, followed = (found.errors(side).value_ratio for side in (SWEPT, FOLLOWED))
-    for name in sorted(real, key=real.__getitem__):
-        ratios = (one[name] for one in (real, swept, followed))
-        table.add_row(name, *(f"{ratio:.1%}" for ratio in ratios), f"{slowness[name]:.2f}x")
+    swept, followed = found.errors(SWEPT), found.errors(FOLLOWED)
+    losses = (found.real_loss, swept.loss, followed.loss)
+    values = (found.real_value_ratio, swept.value_ratio, followed.value_ratio)
+    for name in sorted(found.real_loss, key=found.real_loss.__getitem__):
+        table.add_row(
+            name,
+            *(f"{loss[name]:.3f}" for loss in losses),
+            *(f"{ratio[name]:.1%}" for ratio in values),
+            f"{found.slowness[name]:.2f}x",
+        )
     return table
 
 

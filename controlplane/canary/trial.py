@@ -1,5 +1,6 @@
 """One challenger's trial, from pairs of blocks to an outcome."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,26 +35,61 @@ class TrialLimits:
     max_pairs: int = 480
 
 
+@dataclass(frozen=True, slots=True)
+class TrialPolicy:
+    """How models are tried.
+
+    Attributes:
+        ratio: of the connected engines that are canaries.
+        watch_s: how long after its promotion a champion is watched at most.
+    """
+
+    ratio: float
+    block_s: float
+    washout_s: float
+    limits: TrialLimits
+    watch_s: float
+
+
 class Trial:
     """Takes the loss of each block; says after each pair how it stands.
 
     With d, the challenger's loss less the champion's in one pair, two tests run at once:
     HARM rejects "the mean of d is at most 0", NO_WORSE "it is at least the margin". A pair of
     which a block finished nothing, or was interrupted, tells nothing.
+
+    Attributes:
+        differences: d of each pair so far.
     """
 
     def __init__(self, limits: TrialLimits) -> None:
         self.outcome = Outcome.GOES_ON
-        self.pairs = 0
+        self.differences: list[float] = []
         self._limits = limits
         self._harm, self._no_worse = BettingTest(), BettingTest()
         self._pending: tuple[int, dict[Arm, float]] = (-1, {})
-        self._sum = 0.0
+
+    @classmethod
+    def resumed(cls, limits: TrialLimits, differences: Iterable[float]) -> "Trial":
+        """The trial that has seen these pairs, as a process before this one noted them.
+
+        To begin anew instead would be another chance for a wrong outcome.
+        """
+        trial = cls(limits)
+        for difference in differences:
+            if trial.outcome is Outcome.GOES_ON:
+                trial._take(difference)
+        return trial
+
+    @property
+    def pairs(self) -> int:
+        """That told something."""
+        return len(self.differences)
 
     @property
     def mean_difference(self) -> float | None:
         """Of the losses, challenger less champion; None before the first pair."""
-        return self._sum / self.pairs if self.pairs else None
+        return sum(self.differences) / self.pairs if self.pairs else None
 
     @property
     def reason(self) -> str:
@@ -83,8 +119,7 @@ class Trial:
         return self.outcome
 
     def _take(self, difference: float) -> None:
-        self.pairs += 1
-        self._sum += difference
+        self.differences.append(difference)
         self._harm.update(difference)
         self._no_worse.update(self._limits.margin - difference)
         if self._harm.rejects(self._limits.alpha):

@@ -8,6 +8,6 @@ It stands here and not in training because the running control plane asks at eve
 imports nothing of training.
 """
 
-from controlplane.drift.monitor import Drift, DriftMonitor
+from controlplane.drift.monitor import Drift, DriftMonitor, prepare
 
-__all__ = ["Drift", "DriftMonitor"]
+__all__ = ["Drift", "DriftMonitor", "prepare"]

@@ -51,6 +51,11 @@ class _Expectation:
     violation: NDArray[np.float64]
 
 
+def prepare() -> None:
+    """Import what the first observation of a model needs: seconds that no tick can spare."""
+    import controlplane.drift.detectors  # noqa: PLC0415, F401 - SciPy; see above
+
+
 class DriftMonitor:
     """Compares what was forecast with what came, one step at a time.
 

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from pydantic import TypeAdapter
 
+from controlplane.canary import TrialRecord
 from controlplane.errors import StoreError
 from controlplane.restart import StoredHead
 from controlplane.snapshot import Decision, Discipline, Snapshot
@@ -39,6 +40,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 _SNAPSHOT = TypeAdapter(Snapshot)
 _DECISION = TypeAdapter(Decision)
+_TRIAL = TypeAdapter(TrialRecord)
 
 
 class EventKind(StrEnum):
@@ -49,6 +51,9 @@ class EventKind(StrEnum):
     DISCIPLINE_CHANGED = "discipline_changed"
     MODEL_CHANGED = "model_changed"
     RETRAIN_ASKED = "retrain_asked"
+    TRIAL_STARTED = "trial_started"
+    TRIAL_RESUMED = "trial_resumed"
+    TRIAL_ENDED = "trial_ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,16 @@ class SqliteStore:
         value = self._setting("discipline")
         with _mapped(self.path):
             return None if value is None else Discipline(value)
+
+    def trial(self) -> TrialRecord | None:
+        """The trial that was kept last; None: there was none yet."""
+        value = self._setting("trial")
+        with _mapped(self.path):
+            return None if value is None else _TRIAL.validate_json(value)
+
+    def set_trial(self, trial: TrialRecord) -> None:
+        """Keep how a trial stands, instead of the one before."""
+        self._in_transaction(lambda: self._set("trial", _TRIAL.dump_json(trial).decode()))
 
     def save(self, snapshot: Snapshot, decision: Decision) -> None:
         """Keep a snapshot and its reason, dropping what is past retention.

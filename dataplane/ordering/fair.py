@@ -48,6 +48,15 @@ class FairClock:
         """The class begins to compete."""
         account.finish_tag = max(account.finish_tag, self._tag)
 
+    def reweigh(self, account: Account, before: float, after: float) -> None:
+        """The class's weight changed: it is as many *tokens* ahead of the clock as before.
+
+        Or what it was served at the old weight would count at the new one as many times as
+        much, or as little, and what is put right later would be put right at another price
+        than it was charged at.
+        """
+        account.finish_tag = self._tag + (account.finish_tag - self._tag) * before / after
+
     def charge(self, account: Account, ticket: Ticket, weight: float, *, in_turn: bool) -> None:
         """The request goes onto the engine: charge the work that is expected of it, once.
 

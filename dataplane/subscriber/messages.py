@@ -44,6 +44,10 @@ _BREAKER = {
 }
 
 
+Judged = tuple[str, int, int]
+"""A class, how many of its requests were judged, and how many of these were violated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who says hello."""
@@ -117,8 +121,10 @@ def nack(push: pb.Push, reason: str) -> pb.EngineMessage:
     )
 
 
-def report(state: EngineState, table: WeightTable, now_s: float) -> pb.EngineMessage:
-    """What the engine sees of itself."""
+def report(
+    state: EngineState, table: WeightTable, now_s: float, told: frozenset[Judged] = frozenset()
+) -> pb.EngineMessage:
+    """What the engine sees of itself; counts that the stream was told go without saying."""
     return pb.EngineMessage(
         report=pb.Report(
             applied_version=table.version,
@@ -139,7 +145,18 @@ def report(state: EngineState, table: WeightTable, now_s: float) -> pb.EngineMes
             breaker=_BREAKER[state.breaker],
             preemptions=state.preemptions,
             recomputed_tokens=state.recomputed_tokens,
+            counts=[
+                pb.ClassCounts(task_class=name, judged=judged, violated=violated)
+                for name, judged, violated in sorted(counts_of(state) - told)
+            ],
         )
+    )
+
+
+def counts_of(state: EngineState) -> frozenset[Judged]:
+    """What became of the requests of each class of which any counts."""
+    return frozenset(
+        (one.task_class, one.judged, one.violated) for one in state.classes if one.judged
     )
 
 

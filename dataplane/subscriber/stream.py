@@ -13,7 +13,16 @@ from dataplane.errors import SnapshotError
 from dataplane.faults import FaultBarrier
 from dataplane.state import EngineState
 from dataplane.subscriber.in_force import TableInForce
-from dataplane.subscriber.messages import Identity, ack, decode_snapshot, hello, nack, report
+from dataplane.subscriber.messages import (
+    Identity,
+    Judged,
+    ack,
+    counts_of,
+    decode_snapshot,
+    hello,
+    nack,
+    report,
+)
 from protos.trimtab.v1 import weights_pb2 as pb
 from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceStub
 
@@ -115,13 +124,16 @@ class Subscriber:
         """What the engine says, on gRPC's own thread: hello, answers, and reports in between."""
         yield hello(self._identity, self._in_force.at(self._clock.monotonic_s()))
         due_s = self._clock.monotonic_s()
+        told: frozenset[Judged] = frozenset()
         while True:
             try:
                 message = outbox.get(timeout=max(0.0, due_s - self._clock.monotonic_s()))
             except Empty:
                 now_s = self._clock.monotonic_s()
                 due_s = now_s + self._report_interval_s
-                message = report(self._state(), self._in_force.at(now_s), now_s)
+                state = self._state()
+                message = report(state, self._in_force.at(now_s), now_s, told)
+                told = counts_of(state)
             if message is None:
                 return
             yield message

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from controlplane.admin import AdminDesk
 from controlplane.broadcast import Broadcast
 from controlplane.metrics import Metrics
 from controlplane.publisher import Publisher
@@ -12,6 +13,7 @@ from controlplane.push import PushService
 class Door:
     address: str
     push: PushService
+    desk: AdminDesk
     publisher: Publisher
     broadcast: Broadcast
     metrics: Metrics

@@ -60,6 +60,14 @@ async def test_get_shows_a_table_for_people_and_json_for_programs(door: Door) ->
     assert (snapshot["mode"], snapshot["model_version"]) == ("learned", "3")
 
 
+async def test_get_names_the_trial_under_way(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    await door.publisher.publish(PLAN)
+    assert "canary" not in (await _run("weights", "get", "--address", door.address)).stdout
+    monkeypatch.setattr(door.desk, "_canary", lambda: "challenger 4 on trial")
+    shown = await _run("weights", "get", "--address", door.address)
+    assert shown.stdout.splitlines()[-1] == "canary: challenger 4 on trial"
+
+
 async def test_watch_prints_a_line_per_snapshot_until_the_control_plane_leaves(door: Door) -> None:
     await door.publisher.publish(PLAN)
     watching = asyncio.create_task(_run("weights", "watch", "--address", door.address, "--json"))

@@ -93,6 +93,8 @@ def test_all_wrong_keys_are_named_at_once(load: Load, tmp_path: Path) -> None:
         ("prometheus: {timeout_s: 5}", ["prometheus.timeout_s: 5", "tick_s (5)"]),
         ("guardrails: {hold_after_missed: 6, static_after_missed: 6}", ["(6)", "hold_after"]),
         ("metrics_listen: 127.0.0.1:9440", ["127.0.0.1:9440", "listen"]),
+        ("canary: {block_s: 20}", ["block_s: 20", "washout_s (15)", "tick_s (5)"]),
+        ("canary: {washout_s: 60}", ["canary.block_s: 60", "washout_s (60)"]),
         ("dither: {amplitude: 0.08}", ["0.32", "max_log_share_step (0.2)"]),
         ("listen: 192.0.2.1:9440", ["192.0.2.1", "no TLS"]),
         ("listen: example.org:9440", ["example.org", "no TLS"]),

@@ -4,6 +4,7 @@ from controlplane.forecaster import Forecaster
 from controlplane.hotswap import ChampionWatch
 from controlplane.metrics import Metrics
 from controlplane.publisher import Publisher
+from controlplane.registry_thread import RegistryThread
 from controlplane.store.sqlite import EventKind, SqliteStore
 from models.bundle import Bundle
 from models.classes import TaskClass
@@ -51,7 +52,7 @@ def watch(
     shelf: Shelf, forecaster: Forecaster, publisher: Publisher, metrics: Metrics
 ) -> ChampionWatch:
     return ChampionWatch(
-        open_registry=lambda: shelf,
+        registry=RegistryThread(lambda: shelf),
         forecaster=forecaster,
         publisher=publisher,
         metrics=metrics,
@@ -123,7 +124,10 @@ async def test_registry_that_opens_late_is_tried_again(
         return shelf
 
     watch = ChampionWatch(
-        open_registry=open_registry, forecaster=forecaster, publisher=publisher, metrics=metrics
+        registry=RegistryThread(open_registry),
+        forecaster=forecaster,
+        publisher=publisher,
+        metrics=metrics,
     )
     for _ in range(4):
         await watch.poll()

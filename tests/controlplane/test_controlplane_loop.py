@@ -6,16 +6,19 @@ import numpy as np
 import pytest
 from virtual_clock import VirtualClock
 
-from controlplane.dither import Dither
+from controlplane.dither import OFF, Dither
+from controlplane.drift import prepare
 from controlplane.errors import PrometheusUnreachable, StaleWindow
 from controlplane.forecaster import Champion, Forecaster
 from controlplane.guardrails import Bounds, default_shares
 from controlplane.loop import ControlLoop, run_every
 from controlplane.metrics import Metrics
 from controlplane.modes import MissLimits, Standing
+from controlplane.pilot import Pilot
 from controlplane.publisher import Publisher
 from controlplane.snapshot import Decision, Mode, Plan
 from controlplane.store.sqlite import EventKind, SqliteStore
+from controlplane.trials import Trials
 from controlplane.wire import decision_from_wire, decision_to_wire
 from models.bundle import Bundle, Provenance
 from models.classes import TaskClass
@@ -52,11 +55,6 @@ def prometheus(clock: VirtualClock) -> Prometheus:
 
 
 @pytest.fixture
-def forecaster(task_classes: tuple[TaskClass, ...]) -> Forecaster:
-    return Forecaster(task_classes)
-
-
-@pytest.fixture
 def loop(
     *,
     task_classes: tuple[TaskClass, ...],
@@ -65,19 +63,26 @@ def loop(
     publisher: Publisher,
     clock: VirtualClock,
     metrics: Metrics,
+    trials: Trials,
 ) -> Iterator[ControlLoop]:
+    prepare()  # as when a champion is loaded: a tick's end is on the real clock
     loop = ControlLoop(
         task_classes=task_classes,
         fetch=prometheus.fetch,
         forecaster=forecaster,
         publisher=publisher,
         limits=MissLimits(hold_after_missed=2, static_after_missed=6),
-        bounds=Bounds(max_log_share_step=STEP),
         tick_s=TICK_S,
         standing=Standing(Mode.STATIC, "first start, no window yet"),
-        shares=default_shares(task_classes),
+        pilot=Pilot(
+            task_classes,
+            bounds=Bounds(max_log_share_step=STEP),
+            dither=OFF,
+            shares=default_shares(task_classes),
+        ),
         clock=clock,
         metrics=metrics,
+        trials=trials,
     )
     yield loop
     loop.close()
@@ -306,7 +311,7 @@ async def test_dither_is_published_within_the_guardrails_and_kept_with_the_decis
 ) -> None:
     await loop.tick()
     assert [one.dither for one in latest().classes] == [None, None]
-    monkeypatch.setattr(loop, "_dither", Dither(0.05, hold_s=TICK_S, seed=2))
+    monkeypatch.setattr(loop._pilot, "_dither", Dither(0.05, hold_s=TICK_S, seed=2))
     shares, seen = [], set()
     for _ in range(60):
         clock.elapsed_s += TICK_S

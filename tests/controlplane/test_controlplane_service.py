@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import httpx
@@ -28,6 +29,8 @@ from controlplane.client import WeightsClient
 from controlplane.errors import ClientError, NoSuchSnapshot
 from controlplane.snapshot import Decision, Discipline, Mode, Snapshot
 from controlplane.store.sqlite import SqliteStore
+from protos.trimtab.v1 import weights_pb2
+from protos.trimtab.v1.weights_pb2_grpc import WeightsServiceStub
 
 pytestmark = pytest.mark.system
 
@@ -140,6 +143,10 @@ def test_whole_life(tmp_path: Path, engine: EngineMetrics) -> None:
             swapped = _seen(client, lambda snapshot: snapshot.model_version == "2")
             assert swapped.epoch == first.epoch  # without a restart
 
+            with _connected_engine(site.address):
+                watch = "new champion 2 watched against 1, the one before"
+                _until(lambda: watch in (client.status().canary or ""), "the new one is watched")
+
             fcfs = client.set_discipline(Discipline.FCFS, actor="test", reason="to see it stay")
             _seen(client, lambda snapshot: snapshot.version > fcfs)
             last = client.get()
@@ -154,6 +161,18 @@ def test_whole_life(tmp_path: Path, engine: EngineMetrics) -> None:
             assert after.discipline is Discipline.FCFS
             again = _seen(client, lambda snapshot: snapshot.mode is Mode.LEARNED)
             assert again.model_version == "2"
+
+
+@contextlib.contextmanager
+def _connected_engine(address: str) -> Iterator[None]:
+    """One that says who it is, and no more."""
+    said: SimpleQueue[weights_pb2.EngineMessage] = SimpleQueue()
+    said.put(weights_pb2.EngineMessage(hello=weights_pb2.Hello(engine_id="engine-1")))
+    with grpc.insecure_channel(address) as channel:
+        call = WeightsServiceStub(channel).StreamWeights(iter(said.get, None))
+        yield
+        call.cancel()
+        said.put(weights_pb2.EngineMessage())  # lets gRPC's own thread go
 
 
 def _first_of(client: WeightsClient, low: int, high: int) -> Decision:

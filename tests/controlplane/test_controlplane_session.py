@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from controlplane.session import Answer, Session, nonce_of
 from controlplane.snapshot import Discipline, Mode, Snapshot
+from controlplane.status import ClassCounts, Report
 
 SNAPSHOT = Snapshot(1, 7, 0.0, 30.0, Mode.RULE, "", Discipline.APQ, ())
 
@@ -83,3 +84,12 @@ def test_whatever_an_engine_answers_the_newest_gets_through(actions: list[str]) 
     now_s += 10.0
     version += 1
     assert session.wants(_version(version), now_s)
+
+
+def test_counts_that_a_report_does_not_name_have_not_changed(session: Session) -> None:
+    vip, batch = ClassCounts("vip", 5, 1), ClassCounts("batch", 3, 0)
+    first = Report(1, 7, neutral=False, kv_usage_ratio=0.5, counts=(vip, batch))
+    session.reported(first)
+    grown = ClassCounts("vip", 8, 2)
+    session.reported(replace(first, kv_usage_ratio=0.6, counts=(grown,)))
+    assert session.last_report == replace(first, kv_usage_ratio=0.6, counts=(grown, batch))

@@ -1,7 +1,7 @@
 import pytest
 
 from controlplane.snapshot import Discipline, Mode
-from controlplane.status import EngineStatus, QueueDepth, Report, Status, StepTimeSums
+from controlplane.status import ClassCounts, EngineStatus, QueueDepth, Report, Status, StepTimeSums
 from controlplane.wire import report_from_wire, status_from_wire, status_to_wire
 from protos.trimtab.v1 import weights_pb2
 
@@ -21,12 +21,13 @@ SUMS = StepTimeSums(7, 0.35, tuple(map(float, range(10))), (1.0, 2.0, 3.0, 4.0))
             snapshot_age_s=1.5,
             queues=(QueueDepth("vip", 3, 2, 0.5),),
             step_time=SUMS,
+            counts=(ClassCounts("vip", 9, 2),),
         ),
     ],
 )
 def test_a_status_comes_back_from_the_wire_as_it_was(report: Report | None) -> None:
-    engine = EngineStatus("engine-1", "0.32.0", 3, "too old", report)
-    status = Status(2, 3, Mode.RULE, "no champion", Discipline.APQ, None, 0, (engine,))
+    engine = EngineStatus("engine-1", "0.32.0", 3, "too old", report, stream=4)
+    status = Status(2, 3, Mode.RULE, "no champion", Discipline.APQ, None, 0, (engine,), canary="5")
     assert status_from_wire(status_to_wire(status)) == status
 
 

@@ -68,6 +68,11 @@ class ObviousQueue:
             self.clock = 0.0
             for books in self.books.values():
                 books.tag = 0.0
+        elif table.discipline is wfq:
+            for name, books in self.books.items():
+                before, after = (each.policy(name).weight for each in (self.table, table))
+                if before != after:
+                    books.tag = self.clock + (books.tag - self.clock) * before / after
         self.table, self.now_s, self.gate = table, now_s, gate
         self.closed, self.pins = set(), []
 

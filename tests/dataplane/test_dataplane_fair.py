@@ -62,6 +62,34 @@ def test_an_idle_class_has_no_credit_and_a_busy_one_no_debt() -> None:
     assert Counter(dispatch(shelf, weights, 20)) == {"busy": 10, "idle": 10}
 
 
+@pytest.mark.parametrize("scale", [0.001, 1000.0])
+def test_weights_at_another_scale_change_nothing_for_what_runs_and_waits(scale: float) -> None:
+    """Only ratios of weights matter, also between what was charged and what is put right."""
+    orders = []
+    for later in (1.0, scale):
+        shelf = Shelf()
+        fill(shelf, "a", 100, 100)
+        fill(shelf, "b", 100, 100)
+        dispatch(shelf, weights_of(a=1.0, b=2.0), 9)
+        running = [each for each in shelf.tickets.values() if each.dispatched_s is not None]
+        after = weights_of(a=later, b=2.0 * later)
+        order = dispatch(shelf, after, 5)
+        for ticket in running:  # shorter than expected, and longer
+            ticket.generated_tokens = 8 if ticket.task_class == "a" else 90
+            shelf.queue.ended(ticket)
+        orders.append(order + dispatch(shelf, after, 60))
+    assert orders[0] == orders[1]
+
+
+def test_a_class_that_grew_light_does_not_wait_for_its_old_weight() -> None:
+    """What it was served is so many tokens, not so many times its new weight."""
+    shelf = Shelf()
+    fill(shelf, "a", 100, 100)
+    fill(shelf, "b", 100, 100)
+    dispatch(shelf, weights_of(a=1.0, b=1000.0), 40)
+    assert Counter(dispatch(shelf, weights_of(a=1.0, b=1.0), 20))["a"] >= 9
+
+
 def test_a_class_that_the_gate_held_back_has_no_credit() -> None:
     shelf, weights = Shelf(), weights_of(open=1.0, held=1.0)
     fill(shelf, "open", 100, 100)

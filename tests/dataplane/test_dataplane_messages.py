@@ -6,7 +6,7 @@ from loopback_control_plane import class_policy, snapshot
 from dataplane.errors import SnapshotError
 from dataplane.rules import ClassRule
 from dataplane.state import ClassState, EngineState, StepTimeSums
-from dataplane.subscriber.messages import decode_snapshot, report
+from dataplane.subscriber.messages import counts_of, decode_snapshot, report
 from dataplane.weights import Discipline, LatePolicy, Slo, WeightTable
 from protos.trimtab.v1 import weights_pb2 as pb
 
@@ -104,3 +104,23 @@ def test_a_report_carries_the_sums_of_the_steps_once_there_are_some() -> None:
     assert (sent.steps, sent.elapsed_s) == (7, 0.35)
     assert (tuple(sent.gram), tuple(sent.moment)) == (sums.gram, sums.moment)
     assert not report(EngineState(), table, 0.0).report.HasField("step_time")
+
+
+def test_a_report_names_the_counts_that_the_stream_was_not_told_yet() -> None:
+    def state(chat: int, batch: int) -> EngineState:
+        idle = ClassState("idle", 0, 0, 0, None)
+        return EngineState(
+            classes=(
+                ClassState("chat", 0, 0, 0, None, judged=chat, violated=2),
+                ClassState("batch", 0, 0, 0, None, judged=batch, violated=1),
+                idle,
+            )
+        )
+
+    def counts(now: EngineState, told: EngineState) -> list[tuple[str, int, int]]:
+        body = report(now, WeightTable.initial(), 0.0, counts_of(told)).report
+        return [(one.task_class, one.judged, one.violated) for one in body.counts]
+
+    assert counts(state(7, 3), EngineState()) == [("batch", 3, 1), ("chat", 7, 2)]
+    assert counts(state(9, 3), state(7, 3)) == [("chat", 9, 2)]
+    assert counts(state(9, 3), state(9, 3)) == []

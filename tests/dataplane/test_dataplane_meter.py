@@ -56,6 +56,28 @@ def test_an_aborted_request_has_no_latency() -> None:
     assert tally.live == 0
 
 
+@pytest.mark.parametrize(
+    ("outcome", "overdue", "judged", "violated"),
+    [
+        (Outcome.MET, False, 1, 0),
+        (Outcome.LATE, False, 1, 1),
+        (Outcome.FAILED, False, 1, 1),
+        (Outcome.ABORTED, False, 0, 0),
+        (Outcome.LATE, True, 0, 0),  # the queue has counted it
+        (Outcome.ABORTED, True, 0, 0),
+    ],
+)
+def test_each_request_is_judged_once(
+    *, outcome: Outcome, overdue: bool, judged: int, violated: int
+) -> None:
+    meter, ticket = Meter(), a_ticket()
+    meter.arrived(ticket)
+    ticket.overdue = overdue
+    meter.finished(ticket, outcome, 12.0)
+    tally = meter.tallies["chat"]
+    assert (tally.judged, tally.violated) == (judged, violated)
+
+
 def test_admissions_are_numbered_in_order() -> None:
     meter = Meter()
     tickets = [a_ticket() for _ in range(3)]

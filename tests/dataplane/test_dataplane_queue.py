@@ -61,6 +61,18 @@ def test_late_requests_stay_in_order_of_place_when_a_skipped_one_turns_late_afte
     assert shelf.drain() == ["placed first, stamped later", "placed second"]
 
 
+def test_a_request_turns_late_once_however_often_its_objective_changes() -> None:
+    shelf = Shelf()
+    assert shelf.queue.turned_late("chat") == 0
+    shelf.add("late", "chat", 0.0)
+    for ttft_s, turned_late in ((20.0, 0), (1.0, 1), (20.0, 1), (1.0, 1)):
+        shelf.queue.begin_step(table_of(Discipline.FCFS, {"chat": policy_of(ttft_s=ttft_s)}), 10.0)
+        shelf.queue.past_slo("chat")
+        assert shelf.queue.turned_late("chat") == turned_late
+    shelf.drain()
+    assert shelf.queue.turned_late("chat") == 1
+
+
 def test_a_late_request_that_was_skipped_is_still_past_its_objective() -> None:
     shelf = Shelf()
     late = shelf.add("late", "chat", 0.0)

@@ -117,6 +117,22 @@ def test_reports_carry_the_state_of_the_moment(control_plane: ControlPlane) -> N
     assert control_plane.of_kind("report")[0].report.queues[0].waiting == 4
 
 
+def test_counts_are_told_once_per_stream_and_again_when_they_grow(
+    control_plane: ControlPlane,
+) -> None:
+    def told() -> list[int]:
+        reports = (message.report for message in control_plane.of_kind("report"))
+        return [one.judged for report in reports for one in report.counts]
+
+    with following(control_plane.port) as engine:
+        engine.state = EngineState(classes=(ClassState("chat", 0, 0, 0, None, 5, 1),))
+        eventually(lambda: told() == [5])
+        seen = len(control_plane.of_kind("report"))
+        eventually(lambda: len(control_plane.of_kind("report")) > seen + 1)
+        engine.state = EngineState(classes=(ClassState("chat", 0, 0, 0, None, 6, 1),))
+        eventually(lambda: told() == [5, 6])
+
+
 def test_a_control_plane_that_comes_up_after_the_engine_is_found() -> None:
     port = free_port()
     with following(port) as engine:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from models.bundle import Bundle
 from models.classes import TaskClass
-from models.registry import Registry, RegistryLocation
+from models.registry import CHAMPION, Registry, RegistryLocation
+from models.versions import RunRecord
 from models.window import STEPS, Window
 from training.fit import FitOptions
 from training.online.memory import recall
@@ -18,7 +20,7 @@ def test_challenger_is_registered_with_its_losses_and_does_not_serve(
     history: Window, classes: tuple[TaskClass, ...], tmp_path: Path
 ) -> None:
     registry = Registry(RegistryLocation(f"sqlite:///{tmp_path}/mlflow.db"))
-    registry.ensure_first_version()
+    registry.register(Bundle.untrained(), alias=CHAMPION, run=RunRecord("untrained"))
     version = learn(
         history, classes, registry, options=FitOptions(max_epochs=30), memory=recall(tmp_path)
     )

@@ -94,7 +94,7 @@ def steer(
         telemetry.observe(plant.tick(in_force))
     run = Run(scenario.workload, plant.state, plant.series)
     return Steered(
-        loss=_loss(scenario, fleet, plant.state),
+        loss=loss_of(scenario, fleet, plant.state),
         outcomes=Outcomes.of(run, fleet.engine),
         windows=tuple(seen),
         shares=shares[: len(seen)],
@@ -112,7 +112,8 @@ def _weights(
     return weights
 
 
-def _loss(scenario: Scenario, fleet: Fleet, state: State) -> SloLoss:
+def loss_of(scenario: Scenario, fleet: Fleet, state: State) -> SloLoss:
+    """What is lost when a scenario ends in a state: what was not served by then is lost."""
     workload, requests = scenario.workload, state.requests
     never_served = np.isnan(requests["finished_s"])  # [N]
     fates = fates_of(

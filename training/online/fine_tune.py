@@ -10,9 +10,6 @@ from training.dataset import examples_of_moments
 from training.fit import FitOptions, WarmStart
 from training.online.reservoir import reindexed
 
-UNTRAINED = "untrained"
-"""Origin of the network that a registry starts with: there is nothing in it to keep."""
-
 ANCHOR_STRENGTH = 0.01
 """A parameter's step of 0.1 costs as much as 5e-5 of cross-entropy: one that many windows ask
 for is free, one that few ask for is not."""
@@ -34,7 +31,7 @@ def warm_start(
         moments: of earlier times, that the reservoir kept.
         classes: of today.
     """
-    if champion is None or champion.provenance.origin == UNTRAINED:
+    if champion is None or not champion.provenance.trained:
         return None
     names = tuple(task_class.name for task_class in classes)
     kept = [reindexed(moment, names) for moment in moments]

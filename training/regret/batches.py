@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.familiarity import FeatureRanges
 from training.errors import BadFile
 from training.regret.lessons import Lesson
 
@@ -63,6 +64,12 @@ def grouped(lessons: Iterable[Lesson]) -> list[Batch]:
     for lesson in lessons:
         by_classes[len(lesson.features)].append(lesson)
     return [batch_of(by_classes[classes]) for classes in sorted(by_classes)]
+
+
+def ranges_of(groups: Iterable[Batch]) -> FeatureRanges:
+    """What windows the lessons are of."""
+    rows = [group.features.flatten(0, -2).numpy() for group in groups]  # each [B * C * T, F]
+    return FeatureRanges.of(np.concatenate(rows))
 
 
 def save(groups: Sequence[Batch], path: Path) -> None:

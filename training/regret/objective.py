@@ -29,7 +29,7 @@ class Penalties:
     """
 
     step: float = 2e-4
-    residual: float = 1e-3
+    residual: float = 2e-4
     trust: float = 0.1
     radius: float = 1.4
     floor: float = 0.1

@@ -23,10 +23,10 @@ from models.bundle import MANIFEST_FILE, Bundle, Provenance
 from models.features import schema_hash
 from training.closed_loop.controller import BundleController, Guard, RuleController
 from training.errors import OtherTraining
-from training.regret.batches import Batch, grouped, load, save
+from training.regret.batches import Batch, grouped, load, ranges_of, save
 from training.regret.learn import LearnOptions, learn
 from training.regret.lessons import Lesson, LessonOptions, lessons_of
-from training.regret.worlds import draw_world
+from training.regret.worlds import CALIBRATION, draw_world
 
 Advance = Callable[[str], None]
 """Called when a part is done, with what that was."""
@@ -48,7 +48,7 @@ class RoundOptions:
     """
 
     rounds: int = 4
-    worlds: int = 120
+    worlds: int = 110
     holdout: int = 6
     duration_s: float = 400.0
     seed: int = 0
@@ -138,7 +138,11 @@ class Training:
             self._lessons(number, held_out=True),
             self._options.learn,
         )
-        bundle = Bundle(learned.network, Provenance(ORIGIN, self._options.seed))
+        bundle = Bundle(
+            learned.network,
+            Provenance(ORIGIN, self._options.seed, calibration_hash=CALIBRATION.hash),
+            ranges=ranges_of(self._lessons(number, held_out=False)),
+        )
         bundle.save(self._bundle_folder(number))
         advance(f"round {number + 1}: hold-out regret {learned.regret:+.4f}")
 

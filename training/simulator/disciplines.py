@@ -9,7 +9,7 @@ import numpy as np
 
 from models.rule import RULE
 from training.simulator.compiled import compiled
-from training.simulator.scene import APQ, CP_SCORE, EDF, FCFS, GCMU, STRICT, WFQ, Scene
+from training.simulator.scene import APQ, CP_SCORE, EDF, FCFS, GCMU, STRICT, WFQ, Float, Scene
 from training.simulator.state import IN_TIME, LATE, PREEMPTED
 
 GENERATED_TOKEN_COST = RULE.generated_token_cost
@@ -209,6 +209,17 @@ def learn(scene: Scene, e: int, r: int) -> None:
         done = work_tokens(scene.work[r].prompt_tokens, request.generated)
         queue.finish_tag += (done - request.charged_tokens) / queue.weight
         request.charged_tokens = done
+
+
+@compiled
+def reweigh(scene: Scene, e: int, weights: Float) -> None:
+    """Put these weights [C] in force; a class stays as many tokens ahead of the fair tag."""
+    tag = scene.engines[e].fair_tag
+    for c in range(len(weights)):
+        queue = scene.queues[e, c]
+        if queue.weight > 0.0 and queue.weight != weights[c]:
+            queue.finish_tag = tag + (queue.finish_tag - tag) * queue.weight / weights[c]
+        queue.weight = weights[c]
 
 
 @compiled

@@ -91,6 +91,8 @@ def evaluate(
         advance(own, weights)
         return Run(part, branch, own.series, first)
 
+    if threads == 1:  # handing over to another thread takes longer than a short run
+        return [run(weights) for weights in candidates]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(run, candidates))
 

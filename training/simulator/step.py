@@ -9,7 +9,7 @@ import numpy as np
 
 from training.simulator.budget import step_time_s
 from training.simulator.compiled import compiled
-from training.simulator.disciplines import leader, learn, pop, prepend
+from training.simulator.disciplines import leader, learn, pop, prepend, reweigh
 from training.simulator.displacement import find_victims
 from training.simulator.memory import blocks_of, fits, known_blocks, known_tokens
 from training.simulator.scene import FCFS, Float, Measurement, Scene
@@ -37,8 +37,7 @@ def run_step(scene: Scene, e: int, weights: Float, tick: int, now_s: float) -> N
     if engine.running + engine.waiting == 0:
         engine.ready_s = np.inf
         return
-    for c in range(len(weights)):
-        scene.queues[e, c].weight = weights[c]
+    reweigh(scene, e, weights)
     engine.steps += 1
     budget, pinned = plan(scene, e, tick, now_s)
     engine.ready_s = now_s + _schedule(scene, e, budget, pinned, tick, now_s)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from protos.trimtab.v1 import weights_pb2 as trimtab_dot_v1_dot_weights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16trimtab/v1/admin.proto\x12\ntrimtab.v1\x1a\x18trimtab/v1/weights.proto\"\x12\n\x10GetStatusRequest\"\xc2\x01\n\x0c\x45ngineStatus\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x02 \x01(\t\x12\x15\n\racked_version\x18\x03 \x01(\x04\x12\x1d\n\x10last_nack_reason\x18\x04 \x01(\tH\x00\x88\x01\x01\x12,\n\x0blast_report\x18\x05 \x01(\x0b\x32\x12.trimtab.v1.ReportH\x01\x88\x01\x01\x42\x13\n\x11_last_nack_reasonB\x0e\n\x0c_last_report\"\x93\x02\n\x06Status\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x1e\n\x04mode\x18\x03 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x04 \x01(\t\x12*\n\ndiscipline\x18\x05 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12\x15\n\rmodel_version\x18\x06 \x01(\t\x12\x16\n\x0emissed_windows\x18\x07 \x01(\r\x12)\n\x07\x65ngines\x18\x08 \x03(\x0b\x32\x18.trimtab.v1.EngineStatus\x12\x1b\n\x0eretrain_reason\x18\t \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_retrain_reason\"a\n\x14SetDisciplineRequest\x12*\n\ndiscipline\x18\x01 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12\r\n\x05\x61\x63tor\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"(\n\x15SetDisciplineResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x32\xa3\x01\n\x0c\x41\x64minService\x12=\n\tGetStatus\x12\x1c.trimtab.v1.GetStatusRequest\x1a\x12.trimtab.v1.Status\x12T\n\rSetDiscipline\x12 .trimtab.v1.SetDisciplineRequest\x1a!.trimtab.v1.SetDisciplineResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16trimtab/v1/admin.proto\x12\ntrimtab.v1\x1a\x18trimtab/v1/weights.proto\"\x12\n\x10GetStatusRequest\"\xd2\x01\n\x0c\x45ngineStatus\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65ngine_version\x18\x02 \x01(\t\x12\x15\n\racked_version\x18\x03 \x01(\x04\x12\x1d\n\x10last_nack_reason\x18\x04 \x01(\tH\x00\x88\x01\x01\x12,\n\x0blast_report\x18\x05 \x01(\x0b\x32\x12.trimtab.v1.ReportH\x01\x88\x01\x01\x12\x0e\n\x06stream\x18\x06 \x01(\x04\x42\x13\n\x11_last_nack_reasonB\x0e\n\x0c_last_report\"\xb3\x02\n\x06Status\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x1e\n\x04mode\x18\x03 \x01(\x0e\x32\x10.trimtab.v1.Mode\x12\x13\n\x0bmode_reason\x18\x04 \x01(\t\x12*\n\ndiscipline\x18\x05 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12\x15\n\rmodel_version\x18\x06 \x01(\t\x12\x16\n\x0emissed_windows\x18\x07 \x01(\r\x12)\n\x07\x65ngines\x18\x08 \x03(\x0b\x32\x18.trimtab.v1.EngineStatus\x12\x1b\n\x0eretrain_reason\x18\t \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x63\x61nary\x18\n \x01(\tH\x01\x88\x01\x01\x42\x11\n\x0f_retrain_reasonB\t\n\x07_canary\"a\n\x14SetDisciplineRequest\x12*\n\ndiscipline\x18\x01 \x01(\x0e\x32\x16.trimtab.v1.Discipline\x12\r\n\x05\x61\x63tor\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"(\n\x15SetDisciplineResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x32\xa3\x01\n\x0c\x41\x64minService\x12=\n\tGetStatus\x12\x1c.trimtab.v1.GetStatusRequest\x1a\x12.trimtab.v1.Status\x12T\n\rSetDiscipline\x12 .trimtab.v1.SetDisciplineRequest\x1a!.trimtab.v1.SetDisciplineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSREQUEST']._serialized_start=64
   _globals['_GETSTATUSREQUEST']._serialized_end=82
   _globals['_ENGINESTATUS']._serialized_start=85
-  _globals['_ENGINESTATUS']._serialized_end=279
-  _globals['_STATUS']._serialized_start=282
-  _globals['_STATUS']._serialized_end=557
-  _globals['_SETDISCIPLINEREQUEST']._serialized_start=559
-  _globals['_SETDISCIPLINEREQUEST']._serialized_end=656
-  _globals['_SETDISCIPLINERESPONSE']._serialized_start=658
-  _globals['_SETDISCIPLINERESPONSE']._serialized_end=698
-  _globals['_ADMINSERVICE']._serialized_start=701
-  _globals['_ADMINSERVICE']._serialized_end=864
+  _globals['_ENGINESTATUS']._serialized_end=295
+  _globals['_STATUS']._serialized_start=298
+  _globals['_STATUS']._serialized_end=605
+  _globals['_SETDISCIPLINEREQUEST']._serialized_start=607
+  _globals['_SETDISCIPLINEREQUEST']._serialized_end=704
+  _globals['_SETDISCIPLINERESPONSE']._serialized_start=706
+  _globals['_SETDISCIPLINERESPONSE']._serialized_end=746
+  _globals['_ADMINSERVICE']._serialized_start=749
+  _globals['_ADMINSERVICE']._serialized_end=912
 # @@protoc_insertion_point(module_scope)

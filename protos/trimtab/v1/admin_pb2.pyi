@@ -45,13 +45,18 @@ class EngineStatus(_message.Message):
     ACKED_VERSION_FIELD_NUMBER: _builtins.int
     LAST_NACK_REASON_FIELD_NUMBER: _builtins.int
     LAST_REPORT_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
     engine_id: _builtins.str
     engine_version: _builtins.str
     acked_version: _builtins.int
     last_nack_reason: _builtins.str
     """of the parked version, if any"""
+    stream: _builtins.int
+    """number of the engine's stream: another one after it reconnected"""
     @_builtins.property
-    def last_report(self) -> _weights_pb2.Report: ...
+    def last_report(self) -> _weights_pb2.Report:
+        """its counts: of all classes so far"""
+
     def __init__(
         self,
         *,
@@ -60,10 +65,11 @@ class EngineStatus(_message.Message):
         acked_version: _builtins.int = ...,
         last_nack_reason: _builtins.str | None = ...,
         last_report: _weights_pb2.Report | None = ...,
+        stream: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_nack_reason", b"_last_nack_reason", "_last_report", b"_last_report", "last_nack_reason", b"last_nack_reason", "last_report", b"last_report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_nack_reason", b"_last_nack_reason", "_last_report", b"_last_report", "acked_version", b"acked_version", "engine_id", b"engine_id", "engine_version", b"engine_version", "last_nack_reason", b"last_nack_reason", "last_report", b"last_report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_nack_reason", b"_last_nack_reason", "_last_report", b"_last_report", "acked_version", b"acked_version", "engine_id", b"engine_id", "engine_version", b"engine_version", "last_nack_reason", b"last_nack_reason", "last_report", b"last_report", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_nack_reason: _TypeAlias = _typing.Literal["last_nack_reason"]  # noqa: Y015
     _WhichOneofArgType__last_nack_reason: _TypeAlias = _typing.Literal["_last_nack_reason", b"_last_nack_reason"]  # noqa: Y015
@@ -89,6 +95,7 @@ class Status(_message.Message):
     MISSED_WINDOWS_FIELD_NUMBER: _builtins.int
     ENGINES_FIELD_NUMBER: _builtins.int
     RETRAIN_REASON_FIELD_NUMBER: _builtins.int
+    CANARY_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     version: _builtins.int
     """0: nothing published yet"""
@@ -99,6 +106,8 @@ class Status(_message.Message):
     missed_windows: _builtins.int
     retrain_reason: _builtins.str
     """why a retrain is asked for; absent: it is not"""
+    canary: _builtins.str
+    """which model is on trial, and how it stands; absent: none"""
     @_builtins.property
     def engines(self) -> _containers.RepeatedCompositeFieldContainer[Global___EngineStatus]: ...
     def __init__(
@@ -113,13 +122,19 @@ class Status(_message.Message):
         missed_windows: _builtins.int = ...,
         engines: _abc.Iterable[Global___EngineStatus] | None = ...,
         retrain_reason: _builtins.str | None = ...,
+        canary: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason", "retrain_reason", b"retrain_reason"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary", b"_canary", "_retrain_reason", b"_retrain_reason", "canary", b"canary", "retrain_reason", b"retrain_reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason", "discipline", b"discipline", "engines", b"engines", "epoch", b"epoch", "missed_windows", b"missed_windows", "mode", b"mode", "mode_reason", b"mode_reason", "model_version", b"model_version", "retrain_reason", b"retrain_reason", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary", b"_canary", "_retrain_reason", b"_retrain_reason", "canary", b"canary", "discipline", b"discipline", "engines", b"engines", "epoch", b"epoch", "missed_windows", b"missed_windows", "mode", b"mode", "mode_reason", b"mode_reason", "model_version", b"model_version", "retrain_reason", b"retrain_reason", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__canary: _TypeAlias = _typing.Literal["canary"]  # noqa: Y015
+    _WhichOneofArgType__canary: _TypeAlias = _typing.Literal["_canary", b"_canary"]  # noqa: Y015
     _WhichOneofReturnType__retrain_reason: _TypeAlias = _typing.Literal["retrain_reason"]  # noqa: Y015
     _WhichOneofArgType__retrain_reason: _TypeAlias = _typing.Literal["_retrain_reason", b"_retrain_reason"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__canary) -> _WhichOneofReturnType__canary | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retrain_reason) -> _WhichOneofReturnType__retrain_reason | None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015

@@ -15,7 +15,11 @@ Ordering of snapshots. A snapshot is identified by (epoch, version).
            (NACK) a snapshot of an older epoch than the one it runs, so a
            control plane that has been replaced can do no harm.
   version  grows by at least one with each published snapshot and never goes
-           back, not even over a restart of the control plane.
+           back, not even over a restart of the control plane. While a model is
+           on trial, some engines (canaries) are sent a snapshot of their own:
+           it has a version of its own, below that of the snapshot that is
+           published with it for all others. So the versions of each engine
+           grow, whichever of the two it is sent next.
 
 Engine streams (StreamWeights).
   1. The engine opens the stream and sends Hello, naming itself and what it
@@ -571,6 +575,7 @@ class Report(_message.Message):
     BREAKER_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     RECOMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     applied_version: _builtins.int
     applied_epoch: _builtins.int
     neutral: _builtins.bool
@@ -589,6 +594,12 @@ class Report(_message.Message):
     def step_time(self) -> Global___StepTimeStats:
         """absent until a step was measured"""
 
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClassCounts]:
+        """Classes whose counts changed since the last report of the stream; in its first
+        report, all that have any.
+        """
+
     def __init__(
         self,
         *,
@@ -602,16 +613,48 @@ class Report(_message.Message):
         breaker: Global___Breaker.ValueType = ...,
         preemptions: _builtins.int = ...,
         recomputed_tokens: _builtins.int = ...,
+        counts: _abc.Iterable[Global___ClassCounts] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "snapshot_age_s", b"snapshot_age_s", "step_time", b"step_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "applied_epoch", b"applied_epoch", "applied_version", b"applied_version", "breaker", b"breaker", "kv_usage_ratio", b"kv_usage_ratio", "neutral", b"neutral", "preemptions", b"preemptions", "queues", b"queues", "recomputed_tokens", b"recomputed_tokens", "snapshot_age_s", b"snapshot_age_s", "step_time", b"step_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s", "applied_epoch", b"applied_epoch", "applied_version", b"applied_version", "breaker", b"breaker", "counts", b"counts", "kv_usage_ratio", b"kv_usage_ratio", "neutral", b"neutral", "preemptions", b"preemptions", "queues", b"queues", "recomputed_tokens", b"recomputed_tokens", "snapshot_age_s", b"snapshot_age_s", "step_time", b"step_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__snapshot_age_s: _TypeAlias = _typing.Literal["snapshot_age_s"]  # noqa: Y015
     _WhichOneofArgType__snapshot_age_s: _TypeAlias = _typing.Literal["_snapshot_age_s", b"_snapshot_age_s"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__snapshot_age_s) -> _WhichOneofReturnType__snapshot_age_s | None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class ClassCounts(_message.Message):
+    """What became of a class's requests since the engine started. A request counts once:
+    when it was served, when it failed, or when it still waits past slo.ttft_s, because
+    nothing can save it then. One whose client left before that does not count.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_CLASS_FIELD_NUMBER: _builtins.int
+    JUDGED_FIELD_NUMBER: _builtins.int
+    VIOLATED_FIELD_NUMBER: _builtins.int
+    task_class: _builtins.str
+    judged: _builtins.int
+    violated: _builtins.int
+    """of these, all but those that met every objective"""
+    def __init__(
+        self,
+        *,
+        task_class: _builtins.str = ...,
+        judged: _builtins.int = ...,
+        violated: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["judged", b"judged", "task_class", b"task_class", "violated", b"violated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClassCounts: _TypeAlias = ClassCounts  # noqa: Y015
 
 @_typing.final
 class StepTimeStats(_message.Message):

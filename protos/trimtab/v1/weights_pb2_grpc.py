@@ -67,7 +67,7 @@ class WeightsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetWeights(self, request, context):
-        """The newest snapshot. UNAVAILABLE before the first one.
+        """The newest snapshot; never that of canaries. UNAVAILABLE before the first one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,8 +81,8 @@ class WeightsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExplainDecision(self, request, context):
-        """How a published snapshot came about. NOT_FOUND when it was never published
-        or is past retention.
+        """How a published snapshot came about, also one for canaries. NOT_FOUND when it was
+        never published or is past retention.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

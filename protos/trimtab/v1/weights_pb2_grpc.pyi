@@ -15,7 +15,11 @@ Ordering of snapshots. A snapshot is identified by (epoch, version).
            (NACK) a snapshot of an older epoch than the one it runs, so a
            control plane that has been replaced can do no harm.
   version  grows by at least one with each published snapshot and never goes
-           back, not even over a restart of the control plane.
+           back, not even over a restart of the control plane. While a model is
+           on trial, some engines (canaries) are sent a snapshot of their own:
+           it has a version of its own, below that of the snapshot that is
+           published with it for all others. So the versions of each engine
+           grow, whichever of the two it is sent next.
 
 Engine streams (StreamWeights).
   1. The engine opens the stream and sends Hello, naming itself and what it
@@ -67,12 +71,12 @@ class WeightsServiceStub:
     StreamWeights: _grpc.StreamStreamMultiCallable[_weights_pb2.EngineMessage, _weights_pb2.ControlMessage]
     """The engines' stream; see the top of this file."""
     GetWeights: _grpc.UnaryUnaryMultiCallable[_weights_pb2.GetWeightsRequest, _weights_pb2.Snapshot]
-    """The newest snapshot. UNAVAILABLE before the first one."""
+    """The newest snapshot; never that of canaries. UNAVAILABLE before the first one."""
     WatchWeights: _grpc.UnaryStreamMultiCallable[_weights_pb2.WatchWeightsRequest, _weights_pb2.Snapshot]
     """The newest snapshot now, then each newer one. Latest wins."""
     ExplainDecision: _grpc.UnaryUnaryMultiCallable[_weights_pb2.ExplainDecisionRequest, _weights_pb2.Decision]
-    """How a published snapshot came about. NOT_FOUND when it was never published
-    or is past retention.
+    """How a published snapshot came about, also one for canaries. NOT_FOUND when it was
+    never published or is past retention.
     """
 
 @_typing.type_check_only
@@ -81,12 +85,12 @@ class WeightsServiceAsyncStub(WeightsServiceStub):
     StreamWeights: _aio.StreamStreamMultiCallable[_weights_pb2.EngineMessage, _weights_pb2.ControlMessage]  # type: ignore[assignment]
     """The engines' stream; see the top of this file."""
     GetWeights: _aio.UnaryUnaryMultiCallable[_weights_pb2.GetWeightsRequest, _weights_pb2.Snapshot]  # type: ignore[assignment]
-    """The newest snapshot. UNAVAILABLE before the first one."""
+    """The newest snapshot; never that of canaries. UNAVAILABLE before the first one."""
     WatchWeights: _aio.UnaryStreamMultiCallable[_weights_pb2.WatchWeightsRequest, _weights_pb2.Snapshot]  # type: ignore[assignment]
     """The newest snapshot now, then each newer one. Latest wins."""
     ExplainDecision: _aio.UnaryUnaryMultiCallable[_weights_pb2.ExplainDecisionRequest, _weights_pb2.Decision]  # type: ignore[assignment]
-    """How a published snapshot came about. NOT_FOUND when it was never published
-    or is past retention.
+    """How a published snapshot came about, also one for canaries. NOT_FOUND when it was
+    never published or is past retention.
     """
 
 class WeightsServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -104,7 +108,7 @@ class WeightsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _weights_pb2.GetWeightsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_weights_pb2.Snapshot, _abc.Awaitable[_weights_pb2.Snapshot]]:
-        """The newest snapshot. UNAVAILABLE before the first one."""
+        """The newest snapshot; never that of canaries. UNAVAILABLE before the first one."""
 
     @_abc_1.abstractmethod
     def WatchWeights(
@@ -120,8 +124,8 @@ class WeightsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _weights_pb2.ExplainDecisionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_weights_pb2.Decision, _abc.Awaitable[_weights_pb2.Decision]]:
-        """How a published snapshot came about. NOT_FOUND when it was never published
-        or is past retention.
+        """How a published snapshot came about, also one for canaries. NOT_FOUND when it was
+        never published or is past retention.
         """
 
 def add_WeightsServiceServicer_to_server(servicer: WeightsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
