@@ -11,7 +11,7 @@ import grpc
 import httpx
 import pytest
 from grpc_tools import protoc
-from live_system import TTL_S, favouring_batch, traffic
+from live_system import TTL_S, patient, traffic
 
 from benchmarks.demo.parts import Parts
 from benchmarks.demo.scenario import CLASSES
@@ -103,16 +103,16 @@ def test_class_metrics_show_in_the_engines_own_metrics(parts: Parts) -> None:
 
 
 def _promote_a_bad_model(parts: Parts) -> str:
-    """It gives the others' turns to `batch`; nobody asked the gates."""
+    """It gives the turns of those in a hurry to the others; nobody asked the gates."""
     registry = Registry(RegistryLocation(parts.control_plane.tracking_uri))
-    bad = registry.register(favouring_batch(), alias=None, run=RunRecord("bad"))
+    bad = registry.register(patient(), alias=None, run=RunRecord("bad"))
     registry.promote(bad, actor="test", reason="by mistake", force=True)
     return bad
 
 
 def _remember_slow_engines(state: Path) -> None:
-    """The traffic of the test is nearly as much as one of them can serve."""
-    slow = REFERENCE_ENGINE.with_coefficients(2.1 * REFERENCE_ENGINE.coefficients, "assumed slow")
+    """The traffic of the test is as much as one of them can serve."""
+    slow = REFERENCE_ENGINE.with_coefficients(2.4 * REFERENCE_ENGINE.coefficients, "assumed slow")
     state.mkdir()
     slow.save(state / CALIBRATION_FILE)
 

@@ -5,7 +5,7 @@ import torch
 from models.architecture import ARCHITECTURE
 from models.bundle import Bundle, Provenance
 from models.features import DESCRIPTOR
-from models.lstm import ResidualLstm
+from models.lstm import STEERING_ROW, ResidualLstm
 from models.window import STEPS, Window
 from training.closed_loop.controller import RuleController
 from training.closed_loop.steer import steer
@@ -16,19 +16,19 @@ from training.simulator.model import Fleet
 from training.simulator.traffic import REFERENCE, ClassTraffic
 
 _ABOVE_ZERO = 20.0
-"""Added to a rule's log-odds, so that no ReLU cuts it."""
+"""Added to the logarithm of an SLO, so that no ReLU cuts it."""
 
 
 def leaning(factor: float) -> Bundle:
-    """Wants more of what the rule wants, for a negative factor the contrary."""
+    """Wants more than the rule for the classes in a hurry; for a negative factor, less."""
     network = ResidualLstm()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-        column = 3 * ARCHITECTURE.hidden + DESCRIPTOR.index("rule_logit")
-        network.compare.weight[0, column] = 1.0
+        column = 3 * ARCHITECTURE.hidden + DESCRIPTOR.index("log_ttft_slo_s")
+        network.compare.weight[0, column] = -1.0
         network.compare.bias[0] = _ABOVE_ZERO
-        network.emit.weight[0, 0] = factor
+        network.emit.weight[STEERING_ROW, 0] = factor
     return Bundle(network.eval(), Provenance("test", seed=0))
 
 
