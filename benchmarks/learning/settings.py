@@ -27,8 +27,6 @@ from training.simulator.regimes import draw_scenario
 from training.simulator.scenario import Scenario
 from training.simulator.traffic import REFERENCE, ClassTraffic
 
-PACE_S = 0.2
-"""Objective for the time of a token, of the classes that have one."""
 SLOWER = 2.0
 """By how much the engine gets slower under service drift."""
 FLEET = Fleet(REFERENCE_ENGINE.engine)
@@ -117,20 +115,7 @@ class Drawn:
 
 def traffic_with(late: LatePolicy) -> Sequence[ClassTraffic]:
     """The reference classes under a late policy."""
-    return tuple(
-        replace(
-            one,
-            task_class=replace(
-                one.task_class,
-                late=late,
-                slo=replace(
-                    one.task_class.slo,
-                    tpot_s=None if one.task_class.slo.tpot_s is None else PACE_S,
-                ),
-            ),
-        )
-        for one in REFERENCE
-    )
+    return tuple(replace(one, task_class=replace(one.task_class, late=late)) for one in REFERENCE)
 
 
 def settings(duration_s: float) -> list[Setting]:
