@@ -143,8 +143,17 @@ def learn(
     bundle = Bundle(fitted.network, provenance, ranges=_ranges(examples, rehearsed))
     judgement = Judgement()
     if judge is not None:
-        evidence = (parts.learned, parts.held_out, fleet, memory.calibration)
-        judgement = judge(Case(bundle, serves, asked, *evidence))
+        judgement = judge(
+            Case(
+                candidate=bundle,
+                champion=serves,
+                classes=asked,
+                learned=parts.learned,
+                held_out=parts.held_out,
+                fleet=fleet,
+                newest=memory.calibration,
+            )
+        )
     done = Retraining(bundle, fitted, history, classes, used, judgement, lineage, rehearsed)
     version = registry.register(bundle, alias=CHALLENGER, run=run_record(done))
     memory.keep(history)

@@ -57,7 +57,7 @@ def test_failure_28_a_fleet_that_drifts_gets_the_rule_and_a_retrain_and_no_other
     for window in windows[12:]:
         forecast = forecaster.forecast(window)
         assert forecast.violation is not None, "a trained network forecasts"
-        seen = Observation(forecast, monitor.observe(forecast))
+        seen = Observation(forecast, monitor.observe(forecast), guest=None)
         modes.append(seen.heeding_drift.mode)
         asked.append(seen.drift.retrain)
     calm = SLOWER_TICK - 12
