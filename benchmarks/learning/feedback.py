@@ -16,8 +16,9 @@ from training.simulator.policies import value_shares
 EWMA = 0.3
 """Weight of the newest step in the smoothed violation fraction."""
 PROPORTIONAL, INTEGRAL, DERIVATIVE = 1.0, 0.02, 0.5
-"""Log-share for each unit of violation fraction; the integral's per tick. Small ones: on training
-seeds the loss grows with each, because a class that is late anyway gets what others need."""
+"""Log-share for each unit of violation fraction; the integral's per tick. Small gains of the
+usual sign: on training seeds larger proportional and integral ones lost more, the opposite sign
+least."""
 MOST_INTEGRAL = 2.0
 """Log-share that the integral may reach: it must not wind up while all classes are late."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.learning.settings import FIRST_TRAINING_SEED, FLEET, PACE_S, Setting
+from benchmarks.learning.settings import FIRST_TRAINING_SEED, FLEET, Setting
 from models.classes import LatePolicy, Slo, TaskClass
 from training.simulator.lengths import Observed
 from training.simulator.play import capacity_requests_per_s
@@ -30,7 +30,7 @@ TRAINING_PART = 0.4
 """Of the recording's time."""
 
 _CODE = TaskClass("code", Slo(ttft_s=3.0), value=3.0)
-_CONVERSATION = TaskClass("conversation", Slo(ttft_s=5.0, tpot_s=PACE_S), value=1.0)
+_CONVERSATION = TaskClass("conversation", Slo(ttft_s=5.0, tpot_s=0.2), value=1.0)
 _FILES = ("code.csv", "conv.csv")
 
 

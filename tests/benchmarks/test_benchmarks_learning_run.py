@@ -14,6 +14,7 @@ from controlplane.config import RegistrySection
 from models.bundle import Bundle
 from models.classes import LatePolicy
 from models.registry import Registry, RegistryLocation
+from models.shipped import first_bundle
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +75,7 @@ def test_a_model_comes_out_of_a_registry_by_its_alias(
     Registry(location).ensure_first_version()
     (model,) = models_of(["mine=@champion"], tmp_path / "scratch")
     assert model.name == "mine"
-    assert Bundle.load(model.folder).provenance == Bundle.untrained().provenance
+    assert Bundle.load(model.folder).provenance == first_bundle().provenance
     with pytest.raises(NoSuchModel, match="@7"):
         models_of(["mine=@7"], tmp_path / "scratch")
 

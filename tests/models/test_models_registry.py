@@ -16,7 +16,7 @@ from models.bundle import MANIFEST_FILE, WEIGHTS_FILE, Bundle
 from models.errors import CorruptBundle, RegistryUnavailable, SchemaMismatch, UnknownVersion
 from models.features import encode, schema_hash
 from models.registry import CHALLENGER, EXPERIMENT, Registry, RegistryLocation, RunRecord
-from models.rule import rule_shares
+from models.shipped import first_bundle
 
 pytestmark = pytest.mark.system
 
@@ -58,10 +58,14 @@ def files_of_version(tmp_path: Path, version: str) -> Path:
     return folders[int(version) - 1]
 
 
-def test_empty_registry_gets_the_rule_as_version_one_and_champion(registry: Registry) -> None:
+def test_empty_registry_gets_the_releases_model_as_version_one_and_champion(
+    registry: Registry,
+) -> None:
     assert registry.champion_version() == "1"
-    prediction = registry.load("1").predict(TRAFFIC, CLASSES)
-    assert (prediction.weights == rule_shares(TRAFFIC, CLASSES)).all()
+    stored, shipped = registry.load("1"), first_bundle()
+    assert (stored.provenance, stored.ranges) == (shipped.provenance, shipped.ranges)
+    weights = stored.predict(TRAFFIC, CLASSES).weights
+    assert (weights == shipped.predict(TRAFFIC, CLASSES).weights).all()
 
 
 def test_registry_with_a_version_is_left_alone(registry: Registry) -> None:
@@ -266,7 +270,7 @@ def test_relative_store_lies_where_the_process_started(
     registry = Registry(RegistryLocation("sqlite:///mlruns/mlflow.db", "mlruns/files"))
     monkeypatch.chdir("/")
     registry.ensure_first_version()
-    assert registry.load("1").provenance.origin == "untrained"
+    assert registry.load("1").provenance == first_bundle().provenance
     assert (tmp_path / "mlruns" / "files" / "models").is_dir()
 
 
