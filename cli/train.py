@@ -89,7 +89,7 @@ def run(
         int, typer.Option(min=2, max=1000, help="to rehearse in, for the objective regret")
     ] = 48,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="start anew instead of from the champion")
+        bool, typer.Option("--fresh", help="start from the release's model, not from the champion")
     ] = False,
     gate: Annotated[
         bool,

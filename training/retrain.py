@@ -13,6 +13,7 @@ from models.classes import TaskClass
 from models.errors import CorruptBundle, SchemaMismatch
 from models.familiarity import FeatureRanges
 from models.registry import CHALLENGER, Registry
+from models.shipped import first_bundle
 from models.window import Window
 from training.dataset import Examples, build_examples
 from training.fit import FitOptions, WarmStart, fit
@@ -128,8 +129,8 @@ def learn(
     fleet = Fleet(memory.calibration.engine, engines=memory.engines)
     asked, rehearsed = tuple(classes), None
     if rehearse is not None:
-        known = None if champion is None else champion.bundle
-        rehearsed = rehearse(Practice(known, asked, parts.learned, fleet, used.seed))
+        start = _shipped() if champion is None else champion.bundle
+        rehearsed = rehearse(Practice(start, asked, parts.learned, fleet, used.seed))
         warm = _after(rehearsed, warm)
     fitted = fit(examples, used, warm=warm, progress=progress)
     lineage = Lineage(
@@ -142,12 +143,27 @@ def learn(
     bundle = Bundle(fitted.network, provenance, ranges=_ranges(examples, rehearsed))
     judgement = Judgement()
     if judge is not None:
-        evidence = (parts.learned, parts.held_out, fleet, memory.calibration)
-        judgement = judge(Case(bundle, serves, asked, *evidence))
+        judgement = judge(
+            Case(
+                candidate=bundle,
+                champion=serves,
+                classes=asked,
+                learned=parts.learned,
+                held_out=parts.held_out,
+                fleet=fleet,
+                newest=memory.calibration,
+            )
+        )
     done = Retraining(bundle, fitted, history, classes, used, judgement, lineage, rehearsed)
     version = registry.register(bundle, alias=CHALLENGER, run=run_record(done))
     memory.keep(history)
     return version
+
+
+def _shipped() -> Bundle | None:
+    """The release's own model, if one comes with it."""
+    bundle = first_bundle()
+    return bundle if bundle.provenance.trained else None
 
 
 def _after(rehearsed: Rehearsed, warm: WarmStart | None) -> WarmStart:

@@ -43,7 +43,7 @@ def _trimtab(*args: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "cli", *args],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -117,6 +117,7 @@ def _remember_slow_engines(state: Path) -> None:
     slow.save(state / CALIBRATION_FILE)
 
 
+@pytest.mark.timeout(1200)  # on a busy machine its comparisons take minutes
 def test_a_live_retraining_passes_its_gates_is_promoted_and_picked_up_in_mid_run(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

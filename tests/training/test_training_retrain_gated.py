@@ -44,7 +44,7 @@ def rehearsed_to(bundle: Bundle) -> Callable[[Practice], Rehearsed]:
     """A rehearsal that comes to such a network."""
 
     def rehearse(practice: Practice) -> Rehearsed:
-        assert practice.champion is not None, "the release's own model serves"
+        assert practice.start is not None, "the release's own model serves"
         features = np.zeros((1, len(practice.classes), 12, 12), dtype=np.float32)
         return Rehearsed(bundle.network, 0.0, (), features)
 

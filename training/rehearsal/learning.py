@@ -1,4 +1,4 @@
-"""Learn what weights cost the fleet's own requests, from where the champion stands.
+"""Learn what weights cost the fleet's own requests, from where a model stands already.
 
 Half of the worlds are stretches of history over again, half are regimes that the fleet never
 had. In each, states that the present policy visits are examined (``training.regret.lessons``);
@@ -68,13 +68,14 @@ class Practice:
     """What there is to rehearse.
 
     Attributes:
-        champion: to go on from; None: none has learned anything, the rule is examined.
+        start: to go on from: the champion, or the release's model; None: there is nothing that has
+            learned anything, the rule is examined.
         stretches: history to learn from.
         fleet: as it is calibrated.
         seed: of everything random.
     """
 
-    champion: Bundle | None
+    start: Bundle | None
     classes: tuple[TaskClass, ...]
     stretches: Sequence[Window]
     fleet: Fleet
@@ -109,7 +110,7 @@ def rehearse(
     """
     examined: list[tuple[Lesson, ...]] = []
     with pool_of(options.processes) as pool:
-        examination = Examination(practice.champion, guard, options.lessons)
+        examination = Examination(practice.start, guard, options.lessons)
         for lessons in pool.map(examination, worlds_of(practice, options)):
             examined.append(lessons)
             advance("examining")
@@ -122,13 +123,13 @@ def rehearse(
         ]
         for held in (False, True)
     )
-    champion = practice.champion
+    start = practice.start
     result = learn(
-        Bundle.untrained(practice.seed).network if champion is None else champion.network,
+        Bundle.untrained(practice.seed).network if start is None else start.network,
         grouped(learned),
         grouped(held_out),
         _options(options.learn, practice),
-        anchor=None if champion is None else _anchor(champion, options.learn),
+        anchor=None if start is None else _anchor(start, options.learn),
     )
     advance("learning")
     features = np.stack([lesson.features for lesson in chain(learned, held_out)])
@@ -190,12 +191,12 @@ def _pieces(stretch: Window) -> list[Window]:
 
 def _options(options: LearnOptions, practice: Practice) -> LearnOptions:
     seeded = replace(options, seed=practice.seed)
-    if practice.champion is None:
+    if practice.start is None:
         return seeded
     # The anchor takes the decay's place.
     return replace(seeded, learning_rate=options.learning_rate * SLOWER, weight_decay=0.0)
 
 
-def _anchor(champion: Bundle, options: LearnOptions) -> Anchor:
+def _anchor(start: Bundle, options: LearnOptions) -> Anchor:
     """As strong as that of the forecast, in the unit of the regret."""
-    return Anchor(champion.network, ANCHOR_STRENGTH * options.penalties.violation)
+    return Anchor(start.network, ANCHOR_STRENGTH * options.penalties.violation)
