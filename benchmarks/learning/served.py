@@ -5,12 +5,15 @@ them, and with the guardrails' numbers as they are where nobody changed them.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from controlplane.dither import OFF
 from controlplane.drift import DriftMonitor
 from controlplane.forecaster import Champion, Forecaster
-from controlplane.guardrails import Bounds, Course, decide, default_shares, floor_shares, propose
+from controlplane.guardrails import Bounds, default_shares
+from controlplane.pilot import Pilot
 from models.bundle import Bundle
 from models.classes import TaskClass
 from models.window import Window
@@ -37,27 +40,18 @@ class Served:
             self._forecaster.swap(Champion("benchmark", bundle))
         self._view = view
         self._drift = DriftMonitor([one.name for one in task_classes])
-        self._floors = floor_shares(task_classes)
-        self._bounds = Bounds()
-        self._course = Course.starting(default_shares(task_classes))
+        self._pilot = Pilot(
+            task_classes, bounds=Bounds(), dither=OFF, shares=default_shares(task_classes)
+        )
 
-    def weights(self, window: Window, task_classes: Sequence[TaskClass], _tick: int) -> Shares:
+    def weights(self, window: Window, _classes: Sequence[TaskClass], _tick: int) -> Shares:
         """Shares in force: nothing more is to be done to them."""
         shown = window if self._view is None else self._view(window)
         forecast = self._forecaster.forecast(shown)
         drift = self._drift.observe(forecast)
         if drift.reason is not None:
             forecast = forecast.yielding(drift.reason)
-        proposal = propose(
-            window,
-            task_classes,
-            self._bounds,
-            wanted=forecast.wanted,
-            rule=forecast.rule_shares,
-            unfamiliarity=forecast.unfamiliarity,
-        )
-        ruling = decide(proposal, self._course, floors=self._floors, bounds=self._bounds)
-        self._course = ruling.course
+        _, ruling = self._pilot.plan(replace(forecast, window=window))
         return ruling.shares
 
 

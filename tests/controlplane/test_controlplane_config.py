@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.config import MAX_CLASSES, MAX_RULES, Config, load_config
-from controlplane.config_table import config_table
+from controlplane.config.table import config_table
 from controlplane.errors import ConfigError
 from controlplane.snapshot import ClassRule, Discipline
 from dataplane.subscriber import messages as engine

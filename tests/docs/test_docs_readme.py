@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from cli.main import app
 from controlplane.config import load_config
-from controlplane.config_table import config_table
+from controlplane.config.table import config_table
 from dataplane.config import DataplaneConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_the_configuration_table_is_the_generated_one() -> None:
-    assert config_table().strip() in README, "paste `python -m controlplane.config_table`"
+    assert config_table().strip() in README, "paste `python -m controlplane.config.table`"
 
 
 def variables(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, FieldInfo]]:

@@ -15,12 +15,13 @@ import numpy as np
 from models.bundle import Bundle
 from training.closed_loop.controller import BundleController, Guard, RuleController
 from training.closed_loop.steer import steer
+from training.gate import Paired
+from training.gate.bootstrap import mean_difference, paired_interval
 from training.regret.worlds import draw_world
 
 FIRST_TRIAL_SEED = 10_000_000
 """No training counts its worlds this far."""
 FEWEST_PAIRS = 10
-_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +102,16 @@ def standing(pairs: Sequence[Pair]) -> Standing:
         [[one.rule, one.learned, one.rule_worst, one.learned_worst] for one in pairs]
     )  # [P, 4]
     change = columns[:, 1] - columns[:, 0]  # [P]
-    drawn = np.random.default_rng(0).integers(len(pairs), size=(_RESAMPLES, len(pairs)))
-    low, high = np.quantile(change[drawn].mean(axis=1), [0.025, 0.975])
+    both = Paired(tuple(columns[:, 0].tolist()), tuple(columns[:, 1].tolist()))
+    interval = paired_interval(both, mean_difference)
     rule, learned, rule_worst, learned_worst = columns.mean(axis=0).tolist()
     return Standing(
         pairs=len(pairs),
         rule=rule,
         learned=learned,
-        change=float(change.mean()),
-        low=float(low),
-        high=float(high),
+        change=interval.estimate,
+        low=interval.low,
+        high=interval.high,
         wins=int((change < 0).sum()),
         rule_worst=rule_worst,
         learned_worst=learned_worst,
